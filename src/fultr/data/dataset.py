@@ -1,0 +1,433 @@
+"""Lists of candidates as one ragged table: the form in which all data is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fultr.data.ids import UNKNOWN_GROUP, Ids, as_ids, codes_of, encode_groups, order_of_appearance
+from fultr.errors import InputError
+
+ROWS_A_CHECK = 65_536
+"""Rows looked at together when values are checked, so that checking needs little memory."""
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """Some lists as rectangular arrays; `mask` is False where a shorter list was filled up."""
+
+    lists: NDArray[np.int64]
+    features: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+    group: NDArray[np.int32]
+    relevance: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class RankingDataset:
+    """Lists of candidate items, of any lengths, with their features, groups and relevances.
+
+    Rows of one list stand together; list i is `offsets[i]:offsets[i + 1]`. Arrays are taken as they are
+    where their type allows it, and are never changed.
+
+    Parameters
+    ----------
+    features
+        Rows x features, finite; held as float32.
+    offsets
+        Where each list starts, and the number of rows at the end.
+    group
+        The group of each row: an index into `group_names`, -1 where it is unknown; or labels.
+    group_names
+        Names of the groups. With labels given and no names, the names are the labels, sorted.
+    relevance
+        0/1, a probability, or a graded judgment (see `binarize`) for each row.
+    query_id
+        The query of each list. Several lists may belong to one query.
+    doc_id
+        The document of each row, at most once in a list.
+    feature_names
+        By default "1", "2", ...
+    group_columns
+        The columns of `features` derived from the group attribute: what a group-blind scorer masks.
+    comment
+        Free text for each row, kept when the data is written.
+    source
+        What the data is and where it comes from, in a few words.
+
+    Examples
+    --------
+    >>> data = RankingDataset.from_rows([[1.0], [2.0], [3.0]], qid=[7, 8, 7], relevance=[1, 0, 0])
+    >>> len(data), data.lengths.tolist(), data[0].features.ravel().tolist()
+    (2, [2, 1], [1.0, 3.0])
+    """
+
+    features: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+    group: NDArray[np.int32]
+    group_names: tuple[str, ...]
+    relevance: NDArray[np.float32] | None
+    query_id: Ids | None
+    doc_id: Ids | None
+    feature_names: tuple[str, ...]
+    group_columns: tuple[int, ...]
+    comment: Ids | None
+    source: str
+
+    def __init__(
+        self,
+        features: ArrayLike,
+        offsets: ArrayLike,
+        *,
+        group: ArrayLike | None = None,
+        group_names: Sequence[str] = (),
+        relevance: ArrayLike | None = None,
+        query_id: ArrayLike | None = None,
+        doc_id: ArrayLike | None = None,
+        feature_names: Sequence[str] = (),
+        group_columns: Sequence[int] = (),
+        comment: ArrayLike | None = None,
+        source: str = "",
+    ) -> None:
+        table = _as_features(features, feature_names)
+        rows, width = table.shape
+        names = tuple(map(str, feature_names)) or _numbered(width)
+        if len(names) != width or len(set(names)) != width:
+            raise InputError(
+                f"{width} features need as many different names", column="feature_names", value=names
+            )
+        starts = _as_offsets(offsets, rows)
+        codes, code_names = _as_groups(group, tuple(group_names), rows)
+        columns = tuple(sorted({int(column) for column in group_columns}))
+        if columns and not 0 <= columns[0] <= columns[-1] < width:
+            raise InputError(f"must lie in 0..{width - 1}", column="group_columns", value=columns)
+        fields: dict[str, Any] = {
+            "features": table,
+            "offsets": starts,
+            "group": codes,
+            "group_names": code_names,
+            "relevance": None if relevance is None else _as_relevance(relevance, rows),
+            "query_id": _as_ids_of(query_id, "query_id", starts.size - 1, "list"),
+            "doc_id": _as_ids_of(doc_id, "doc_id", rows, "row"),
+            "feature_names": names,
+            "group_columns": columns,
+            "comment": _as_ids_of(comment, "comment", rows, "row"),
+            "source": source,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        _refuse_repeated_documents(self)
+
+    @classmethod
+    def from_rows(cls, features: ArrayLike, qid: ArrayLike, **columns: Any) -> RankingDataset:
+        """Make a dataset from rows in any order and the query of each.
+
+        `columns` are the other fields of the dataset, each in the order of the rows. Lists come in the
+        order in which their queries first appear, and rows keep their order within a list.
+        """
+        query = as_ids(qid, "qid")
+        table = _as_features(features, columns.get("feature_names", ()))
+        code, first = order_of_appearance(codes_of(query))
+        order = np.argsort(code, kind="stable")
+        for name, column in {"qid": query, "features": table, **columns}.items():
+            if name in ("qid", "features", "group", "relevance", "doc_id", "comment") and column is not None:
+                values = _as_column(column)
+                if values.shape[:1] != (table.shape[0],):
+                    problem = f"must have one value for each of {table.shape[0]} rows"
+                    raise InputError(problem, column=name, value=values.shape)
+                columns[name] = values[order] if np.any(order[1:] < order[:-1]) else values
+        columns.pop("qid")
+        return cls(
+            offsets=np.concatenate([[0], np.cumsum(np.bincount(code))]),
+            query_id=query[first],
+            **columns,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Number of items over all lists."""
+        return int(self.features.shape[0])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of items of each list."""
+        return np.diff(self.offsets)
+
+    @property
+    def list_of_row(self) -> NDArray[np.int64]:
+        """The list that each row belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @property
+    def query_codes(self) -> NDArray[np.int64]:
+        """A number for the query of each list; lists without query ids are queries of their own."""
+        return np.arange(len(self)) if self.query_id is None else codes_of(self.query_id)
+
+    def __len__(self) -> int:
+        return int(self.offsets.size - 1)
+
+    def __repr__(self) -> str:
+        shape = f"{len(self)} lists, {self.rows} rows, {self.features.shape[1]} features"
+        source = f" {self.source}" if self.source else ""
+        return f"<RankingDataset{source}: {shape}, {len(self.group_names)} groups>"
+
+    def __getitem__(self, lists: int | slice | Sequence[int] | NDArray[Any]) -> RankingDataset:
+        """Return some of the lists, in the order asked for; a mask or repeated lists are fine."""
+        if isinstance(lists, slice):
+            chosen = np.arange(len(self))[lists]
+            if lists.step in (None, 1):
+                start, stop = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
+                return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
+        else:
+            try:
+                chosen = np.atleast_1d(np.arange(len(self))[lists])
+            except IndexError:
+                raise InputError(
+                    f"no such list; there are {len(self)}", column="lists", value=lists
+                ) from None
+        return self._pick(chosen, rows_of(self.offsets, chosen))
+
+    def _pick(self, lists: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> RankingDataset:
+        return replace(
+            self,
+            features=self.features[rows],
+            offsets=np.concatenate([[0], np.cumsum(self.lengths[lists])]),
+            group=self.group[rows],
+            relevance=None if self.relevance is None else self.relevance[rows],
+            query_id=None if self.query_id is None else self.query_id[lists],
+            doc_id=None if self.doc_id is None else self.doc_id[rows],
+            comment=None if self.comment is None else self.comment[rows],
+        )
+
+    def sample_queries(self, size: int | float, seed: int | np.random.Generator = 0) -> RankingDataset:
+        """Draw queries without replacement and return all their lists, in their old order.
+
+        `size` is a number of queries, or a share of them if it is a float; at least one is drawn.
+        """
+        codes = self.query_codes
+        queries = np.unique(codes)
+        if isinstance(size, float):
+            if not 0 < size <= 1:
+                raise InputError("a share must lie above 0 and be at most 1", column="size", value=size)
+            size = max(1, round(size * queries.size))
+        if not 1 <= size <= queries.size:
+            raise InputError(f"there are {queries.size} queries to draw from", column="size", value=size)
+        drawn = np.random.default_rng(seed).choice(queries, size=size, replace=False)
+        return self[np.isin(codes, drawn)]
+
+    def batches(self, size: int, seed: int | np.random.Generator | None = None) -> Iterator[PaddedBatch]:
+        """Yield all lists in padded batches of `size`, in order or, with a seed, shuffled."""
+        if size < 1:
+            raise InputError("must be 1 or more", column="size", value=size)
+        order = np.arange(len(self))
+        if seed is not None:
+            np.random.default_rng(seed).shuffle(order)
+        for start in range(0, order.size, size):
+            yield self.padded(order[start : start + size])
+
+    def padded(self, lists: NDArray[np.int64]) -> PaddedBatch:
+        """Return the given lists as rectangular arrays with a mask."""
+        lengths = self.lengths[lists]
+        width = int(lengths.max(initial=0))
+        mask = np.arange(width) < lengths[:, None]
+        rows = rows_of(self.offsets, lists)
+
+        def filled(values: NDArray[Any], filler: float) -> NDArray[Any]:
+            result = np.full((*mask.shape, *values.shape[1:]), filler, dtype=values.dtype)
+            result[mask] = values[rows]
+            return result
+
+        return PaddedBatch(
+            lists=lists,
+            features=filled(self.features, 0),
+            mask=mask,
+            group=filled(self.group, UNKNOWN_GROUP),
+            relevance=None if self.relevance is None else filled(self.relevance, 0),
+        )
+
+    def binarize(self, threshold: float) -> RankingDataset:
+        """Turn graded judgments into relevance: 1 from `threshold` on, 0 below it."""
+        if self.relevance is None:
+            raise InputError("there is no relevance to binarize", column="relevance")
+        return replace(self, relevance=(self.relevance >= threshold).astype(np.float32))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the data holds, as plain values that can be printed or written as JSON."""
+        lengths = self.lengths
+        summary: dict[str, Any] = {
+            "source": self.source,
+            "lists": len(self),
+            "queries": int(np.unique(self.query_codes).size),
+            "rows": self.rows,
+            "features": int(self.features.shape[1]),
+            "list_length": {
+                "min": int(lengths.min(initial=0)),
+                "mean": float(lengths.mean()) if lengths.size else 0.0,
+                "max": int(lengths.max(initial=0)),
+            },
+            "group_columns": [self.feature_names[column] for column in self.group_columns],
+            "groups": {},
+        }
+        if self.relevance is not None:
+            summary["relevance_mean"] = float(self.relevance.mean()) if self.rows else 0.0
+            summary["relevance_max"] = float(self.relevance.max(initial=0.0))
+        for code, name in [*enumerate(self.group_names), (UNKNOWN_GROUP, "(unknown)")]:
+            of_group = self.group == code
+            rows = int(of_group.sum())
+            if code == UNKNOWN_GROUP and not rows:
+                continue
+            entry: dict[str, Any] = {"rows": rows, "share": rows / self.rows if self.rows else 0.0}
+            if self.relevance is not None:
+                entry["relevance_mean"] = float(self.relevance[of_group].mean()) if rows else 0.0
+            summary["groups"][name] = entry
+        return summary
+
+
+def concatenate(parts: Sequence[RankingDataset]) -> RankingDataset:
+    """Put the lists of several datasets after one another; groups are matched by name.
+
+    A column that only some of the parts have (relevance, ids, comments) is left out.
+    """
+    if not parts:
+        raise InputError("there is nothing to concatenate")
+    first = parts[0]
+    for number, part in enumerate(parts[1:], start=2):
+        if part.feature_names != first.feature_names:
+            raise InputError(f"part {number} has other features than part 1", column="feature_names")
+    names = tuple(dict.fromkeys(name for part in parts for name in part.group_names))
+    # one place more than names, so that the unknown group, -1, maps to itself
+    recode = [np.array([names.index(name) for name in part.group_names] + [UNKNOWN_GROUP]) for part in parts]
+
+    def joined(column: str) -> NDArray[Any] | None:
+        values = [getattr(part, column) for part in parts]
+        if any(value is None for value in values):
+            return None
+        if len({value.dtype.kind for value in values}) > 1:
+            raise InputError("ids are whole numbers in one part and text in another", column=column)
+        return np.concatenate(values)
+
+    return RankingDataset(
+        features=np.concatenate([part.features for part in parts]),
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
+        group=np.concatenate([code[part.group] for code, part in zip(recode, parts, strict=True)]),
+        group_names=names,
+        relevance=joined("relevance"),
+        query_id=joined("query_id"),
+        doc_id=joined("doc_id"),
+        feature_names=first.feature_names,
+        group_columns=tuple(sorted({column for part in parts for column in part.group_columns})),
+        comment=joined("comment"),
+        source=" + ".join(dict.fromkeys(part.source for part in parts if part.source)),
+    )
+
+
+def rows_of(offsets: NDArray[np.int64], lists: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of the given lists, one list after another."""
+    lengths = np.diff(offsets)[lists]
+    starts = np.cumsum(lengths) - lengths
+    return np.repeat(offsets[lists] - starts, lengths) + np.arange(int(lengths.sum()))
+
+
+def _numbered(width: int) -> tuple[str, ...]:
+    return tuple(str(column + 1) for column in range(width))
+
+
+def _as_column(values: ArrayLike) -> NDArray[Any]:
+    column = np.asarray(values)
+    # numpy turns a list of text with a missing value, or with a number, into text: keep what was given
+    return column if column.dtype.kind in "iufbT" else np.asarray(values, dtype=object)
+
+
+def _as_features(values: ArrayLike, names: Sequence[str] = ()) -> NDArray[np.float32]:
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind not in "fiub":
+            given = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            "features must be numbers, the same number of them in each row", column="features"
+        ) from None
+    if given.ndim != 2:
+        raise InputError("features must be rows x features", column="features", value=given.shape)
+    with np.errstate(over="ignore"):
+        features = np.ascontiguousarray(given, dtype=np.float32)
+    for start in range(0, features.shape[0], ROWS_A_CHECK):
+        finite = np.isfinite(features[start : start + ROWS_A_CHECK])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            name = (tuple(names) or _numbered(features.shape[1]))[column]
+            value = given[start + row, column]
+            raise InputError(
+                "a feature must be a finite float32", row=start + row + 1, column=name, value=value
+            )
+    return features
+
+
+def _as_offsets(values: ArrayLike, rows: int) -> NDArray[np.int64]:
+    offsets = np.asarray(values, dtype=np.int64)
+    if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0 or offsets[-1] != rows:
+        raise InputError(f"offsets must run from 0 to the number of rows, {rows}", column="offsets")
+    empty = np.flatnonzero(np.diff(offsets) < 1)
+    if empty.size:
+        raise InputError(f"list {empty[0] + 1} has no items", column="offsets")
+    return offsets
+
+
+def _as_groups(
+    values: ArrayLike | None, names: tuple[str, ...], rows: int
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    if len(set(names)) != len(names):
+        raise InputError("group names must differ", column="group_names", value=names)
+    if values is None:
+        return np.full(rows, UNKNOWN_GROUP, dtype=np.int32), names
+    group = _as_column(values)
+    if group.shape != (rows,):
+        raise InputError(f"must have one value for each of {rows} rows", column="group", value=group.shape)
+    if group.dtype.kind not in "iu":
+        return encode_groups(group, names or None)
+    if not names:
+        names = tuple(str(code) for code in range(int(group.max(initial=UNKNOWN_GROUP)) + 1))
+    outside = np.flatnonzero((group < UNKNOWN_GROUP) | (group >= len(names)))
+    if outside.size:
+        problem = f"a group must be one of 0..{len(names) - 1}, or -1 where it is unknown"
+        raise InputError(problem, row=outside[0] + 1, column="group", value=group[outside[0]])
+    return group.astype(np.int32, copy=False), names
+
+
+def _as_relevance(values: ArrayLike, rows: int) -> NDArray[np.float32]:
+    relevance = np.asarray(values, dtype=np.float32)
+    if relevance.shape != (rows,):
+        raise InputError(
+            f"must have one value for each of {rows} rows", column="relevance", value=relevance.shape
+        )
+    wrong = np.flatnonzero(~(np.isfinite(relevance) & (relevance >= 0)))
+    if wrong.size:
+        raise InputError(
+            "must be finite and 0 or more", row=wrong[0] + 1, column="relevance", value=relevance[wrong[0]]
+        )
+    return relevance
+
+
+def _as_ids_of(values: ArrayLike | None, column: str, size: int, unit: str) -> Ids | None:
+    if values is None:
+        return None
+    ids = as_ids(values, column)
+    if ids.size != size:
+        raise InputError(f"must have one value for each {unit}, {size}", column=column, value=ids.size)
+    return ids
+
+
+def _refuse_repeated_documents(data: RankingDataset) -> None:
+    if data.doc_id is None:
+        return
+    document, where = codes_of(data.doc_id), data.list_of_row
+    order = np.lexsort((document, where))
+    repeated = np.flatnonzero((np.diff(document[order]) == 0) & (np.diff(where[order]) == 0))
+    if repeated.size:
+        first, second = np.sort(order[repeated[0] : repeated[0] + 2])
+        problem = f"the document stands in row {first + 1} of the same list already"
+        raise InputError(problem, row=second + 1, column="doc_id", value=data.doc_id[second])

@@ -1,0 +1,57 @@
+"""Writing files so that a reader sees the old content or the new, and never a part."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fultr.errors import InputError, WriteError
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; it takes the name `path` only when the block succeeds.
+
+    Whatever goes wrong, the old file stays as it was and the temporary one is removed.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError("cannot be written: its folder does not exist", file=target)
+    if target.is_dir():
+        raise InputError("cannot be written: it is a folder", file=target)
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=target) from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        # mkstemp makes private files; a result is as readable as any other file of its user
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(target)
+    except OSError as error:
+        raise WriteError(f"{target}: cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def existing_file(path: str | Path) -> Path:
+    """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
+    found = Path(path)
+    if found.is_dir():
+        raise InputError("is a folder, not a file", file=found)
+    if not found.exists():
+        raise InputError("no such file", file=found)
+    if not os.access(found, os.R_OK):
+        raise InputError("cannot be read: permission denied", file=found)
+    if found.stat().st_size == 0:
+        raise InputError("is empty", file=found)
+    return found
