@@ -1,0 +1,148 @@
+"""Compacted logs: impressions of the same candidates merged into counts.
+
+Utility, disparity and noise-corrected disparity are linear in the clicks of an impression, so the counts of
+impressions and clicks of each item at each position hold all that they need, whatever the position bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.compiled import compiled
+from fultr.data.dataset import RankingDataset
+from fultr.data.ids import codes_of
+from fultr.data.merging import paired
+from fultr.data.propensity import click_weights, examination
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cells:
+    """Impressions and clicks of items, counted by item, position and, where logged, propensity."""
+
+    row: NDArray[np.int64]
+    position: NDArray[np.int32]
+    propensity: NDArray[np.float64] | None
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompactLog:
+    """A click log as counts for each list and item; made by `ClickLog.compact`.
+
+    `impressions` counts how often each list of `data` was shown, those without a click included.
+    `cells` counts how often each row of `data` was shown and clicked at each position. `planted` does
+    the same for planted items, all under row 0, since they belong to no list.
+    """
+
+    data: RankingDataset
+    impressions: NDArray[np.int64]
+    clicked_impressions: NDArray[np.int64]
+    cells: Cells
+    planted: Cells
+    position_bias: PositionBias | None = None
+    noise: ClickNoise | None = None
+    empties_dropped: bool = False
+
+    def __repr__(self) -> str:
+        shape = f"{int(self.impressions.sum())} impressions of {len(self.data)} lists"
+        return f"<CompactLog: {shape}, {self.cells.row.size} cells>"
+
+    def propensities(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
+        """Return p(o = 1) for each cell; see `examination`."""
+        return examination(self.cells.position, self.cells.propensity, position_bias, self.position_bias)
+
+    def ips_weights(
+        self, position_bias: PositionBias | None = None, *, clip: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the sum over impressions of c / p for each row; weights are clipped before summing."""
+        clicks = self.cells.clicks.astype(np.float64)
+        return self._by_row(click_weights(clicks, self.propensities(position_bias), clip))
+
+    def squared_ips_weights(
+        self, position_bias: PositionBias | None = None, *, clip: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the sum over impressions of (c / p)^2 for each row."""
+        clicks = self.cells.clicks.astype(np.float64)
+        ones = (clicks > 0).astype(np.float64)
+        weights = click_weights(ones, self.propensities(position_bias), clip)
+        return self._by_row(clicks * weights**2)
+
+    def logged_exposure(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
+        """Return the sum over impressions of the examination each row had in the logged rankings."""
+        return self._by_row(self.cells.impressions * self.propensities(position_bias))
+
+    def shown(self) -> NDArray[np.float64]:
+        """Return how often each row was shown."""
+        return self._by_row(self.cells.impressions.astype(np.float64))
+
+    def clicks(self) -> NDArray[np.float64]:
+        """Return how often each row was clicked."""
+        return self._by_row(self.cells.clicks.astype(np.float64))
+
+    def _by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)
+
+
+def count_cells(
+    row: NDArray[np.int64],
+    position: NDArray[np.int32],
+    propensity: NDArray[np.float64] | None,
+    click: NDArray[np.bool_],
+) -> Cells:
+    """Count how often each row was shown and clicked at each position, and with each propensity if given."""
+    kind, first = position.astype(np.int64), None
+    if propensity is not None:
+        _, first, kind = np.unique(paired(kind, codes_of(propensity)), return_index=True, return_inverse=True)
+    cell_row, cell_kind, impressions, clicks = _count(
+        row, kind, click, int(row.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1
+    )
+    return Cells(
+        row=cell_row,
+        position=cell_kind.astype(np.int32) if first is None else position[first[cell_kind]],
+        propensity=None if propensity is None or first is None else propensity[first[cell_kind]],
+        impressions=impressions,
+        clicks=clicks,
+    )
+
+
+@compiled
+def _count(row: Any, kind: Any, click: Any, rows: int, kinds: int) -> Any:
+    """Count entries and clicks by row and kind: a counting sort by row, then a table of kinds for each."""
+    starts = np.zeros(rows + 1, np.int64)
+    for entry in range(row.size):
+        starts[row[entry] + 1] += 1
+    for index in range(rows):
+        starts[index + 1] += starts[index]
+    free, by_row = starts[:-1].copy(), np.empty(row.size, np.int64)
+    for entry in range(row.size):
+        by_row[free[row[entry]]] = 2 * kind[entry] + click[entry]
+        free[row[entry]] += 1
+    seen, clicked = np.zeros(kinds, np.int64), np.zeros(kinds, np.int64)
+    cells = 0
+    # first count the cells, so that the result can be allocated, then fill them
+    for _ in range(2):
+        cell_row, cell_kind = np.empty(cells, np.int64), np.empty(cells, np.int64)
+        impressions, clicks = np.empty(cells, np.int64), np.empty(cells, np.int64)
+        filling, cells = cells > 0, 0
+        for index in range(rows):
+            start = starts[index]
+            for place in range(start, starts[index + 1]):
+                which = by_row[place] >> 1
+                seen[which] += 1
+                clicked[which] += by_row[place] & 1
+            for place in range(start, starts[index + 1]):
+                which = by_row[place] >> 1
+                if seen[which] == 0:
+                    continue
+                if filling:
+                    cell_row[cells], cell_kind[cells] = index, which
+                    impressions[cells], clicks[cells] = seen[which], clicked[which]
+                cells += 1
+                seen[which] = clicked[which] = 0
+    return cell_row, cell_kind, impressions, clicks

@@ -1,0 +1,102 @@
+"""Ranking policies: what decides in which order a list is shown."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fultr.data import RankingDataset
+from fultr.data.dataset import rows_of
+from fultr.errors import InputError
+from fultr.policy.plackett_luce import rank_positions, refuse_unusable_scores, sample_positions
+
+RankingSampler = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int32]]
+"""From lists (repeats allowed) and randomness to the position of each row of each of them."""
+
+Scorer = Callable[[NDArray[np.float32]], ArrayLike]
+"""From features (rows x features) to a score for each row."""
+
+
+class RankingPolicy(Protocol):
+    """Anything that can rank the lists of a dataset."""
+
+    def sampler(self, data: RankingDataset) -> RankingSampler:
+        """Prepare to draw rankings of the lists of `data`."""
+        ...
+
+
+class ScoredPolicy(ABC):
+    """A policy that follows from a score for each row.
+
+    A stochastic one draws rankings from the Plackett-Luce model of the scores; the others always rank by
+    falling score.
+    """
+
+    stochastic: bool = False
+
+    @abstractmethod
+    def predict(self, data: RankingDataset) -> NDArray[np.float64]:
+        """Return the score of each row."""
+
+    def rank(self, data: RankingDataset) -> NDArray[np.int32]:
+        """Return the position of each row in the most likely ranking of its list."""
+        return rank_positions(self.predict(data), data.offsets)
+
+    def sampler(self, data: RankingDataset) -> RankingSampler:
+        """Prepare to draw rankings of the lists of `data`; the scores are computed once."""
+        scores = self.predict(data)
+        if self.stochastic:
+            return lambda lists, rng: sample_positions(scores, data.offsets, lists, rng)
+        positions = rank_positions(scores, data.offsets)
+        return lambda lists, _rng: positions[rows_of(data.offsets, lists)]
+
+    def sample_rankings(
+        self, data: RankingDataset, n: int = 1, *, seed: int | np.random.Generator = 0
+    ) -> NDArray[np.int32]:
+        """Draw n rankings of every list: n x rows, the position of each row in each of them."""
+        if n < 1:
+            raise InputError("must be 1 or more", column="n", value=n)
+        lists = np.tile(np.arange(len(data)), n)
+        return self.sampler(data)(lists, np.random.default_rng(seed)).reshape(n, data.rows)
+
+
+class FixedScorer(ScoredPolicy):
+    """Always rank by the score that a function gives to the features of an item."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+
+    def predict(self, data: RankingDataset) -> NDArray[np.float64]:
+        """Return the score of each row."""
+        scores = np.asarray(self.scorer(data.features), dtype=np.float64)
+        if scores.shape != (data.rows,):
+            problem = f"a scorer must return one score for each of {data.rows} rows"
+            raise InputError(problem, column="scorer", value=scores.shape)
+        refuse_unusable_scores(scores)
+        return scores
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({getattr(self.scorer, '__name__', self.scorer)})"
+
+
+class PlackettLuce(FixedScorer):
+    """Draw rankings from the Plackett-Luce model of a scorer's scores: the softmax, without replacement."""
+
+    stochastic = True
+
+
+class RandomRanking(ScoredPolicy):
+    """Draw each ranking at random, all orders being equally likely."""
+
+    stochastic = True
+
+    def predict(self, data: RankingDataset) -> NDArray[np.float64]:
+        """Return the same score for each row."""
+        return np.zeros(data.rows)
+
+    def __repr__(self) -> str:
+        return "RandomRanking()"
