@@ -3,6 +3,7 @@
 from fultr.data.click_log import ClickLog, Planted
 from fultr.data.compact_log import Cells, CompactLog
 from fultr.data.dataset import PaddedBatch, RankingDataset, concatenate
+from fultr.data.log_files import log_from_frame, read_log, write_log
 from fultr.data.splits import DataSplits, refuse_shared_queries
 
 __all__ = [
@@ -14,5 +15,8 @@ __all__ = [
     "Planted",
     "RankingDataset",
     "concatenate",
+    "log_from_frame",
+    "read_log",
     "refuse_shared_queries",
+    "write_log",
 ]

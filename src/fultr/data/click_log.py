@@ -13,8 +13,8 @@ from fultr.click_model import ClickNoise, PositionBias
 from fultr.compiled import compiled
 from fultr.data.compact_log import CompactLog, count_cells
 from fultr.data.dataset import RankingDataset, rows_of
-from fultr.data.ids import UNKNOWN_GROUP, Ids, as_ids
-from fultr.data.merging import merge_lists
+from fultr.data.ids import UNKNOWN_GROUP, Ids, as_ids, codes_of
+from fultr.data.merging import merge_lists, order_within
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
 
@@ -37,6 +37,12 @@ class Planted:
     def none(cls) -> Planted:
         """Return planted items for a log that has none."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
+
+    def __post_init__(self) -> None:
+        for name in ("position", "click", "propensity"):
+            column = getattr(self, name)
+            if column is not None and column.shape != self.impression.shape:
+                raise InputError("planted items need columns of one length", column=name, value=column.shape)
 
     def __len__(self) -> int:
         return int(self.impression.size)
@@ -113,11 +119,25 @@ class ClickLog:
         if self.propensity is not None:
             shown = self.position != NOT_SHOWN
             set_field(self, "propensity", _as_propensities(self.propensity, shown))
+        self._check_planted()
         self._refuse_repeated_positions()
+
+    def _check_planted(self) -> None:
+        planted = self.planted
+        if not len(planted):
+            return
+        if (
+            planted.impression.min() < 0
+            or planted.impression.max() >= len(self)
+            or planted.position.min() < 1
+        ):
+            raise InputError("planted items need an impression of the log and a position", column="planted")
+        if (planted.propensity is None) != (self.propensity is None):
+            raise InputError("propensities must be given for all items or for none", column="propensity")
 
     def _refuse_repeated_positions(self) -> None:
         planted = self.planted
-        repeated = _first_repeated(self.position, self.offsets, planted.impression, planted.position)
+        repeated = first_repeated(self.position, self.offsets, planted.impression, planted.position)
         if repeated >= 0:
             impression = int(np.searchsorted(self.offsets, repeated, side="right"))
             problem = f"the position is taken twice in impression {impression}"
@@ -255,28 +275,44 @@ class ClickLog:
         return self._content() == other._content()
 
     def _content(self) -> dict[str, Any]:
-        rows, shown_lists = self.row_of_entry, self.lists
-        data = self.data
+        data, entry = self.data, np.arange(self.entries)
+        if data.doc_id is not None:
+            # the order in which a list holds its candidates says nothing
+            entry = order_within(codes_of(data.doc_id)[self.row_of_entry], self.offsets)
+        rows = self.row_of_entry[entry]
+        planted = np.lexsort((self.planted.position, self.planted.impression))
+
+        def listed(column: NDArray[Any] | None, order: NDArray[np.int64]) -> list[Any] | None:
+            return (
+                None
+                if column is None
+                else [None if value != value else value for value in column[order].tolist()]
+            )
+
         return {
-            "query_id": None if data.query_id is None else data.query_id[shown_lists].tolist(),
-            "doc_id": None if data.doc_id is None else data.doc_id[rows].tolist(),
+            "query_id": listed(data.query_id, self.lists),
+            "doc_id": listed(data.doc_id, rows),
             "features": data.features[rows].tobytes(),
             "feature_names": data.feature_names,
-            "group": [([*data.group_names, None])[code] for code in data.group[rows]],
+            "group": listed(data.group, rows),
             "group_names": data.group_names,
             "group_columns": data.group_columns,
-            "offsets": self.offsets.tolist(),
-            "position": self.position.tolist(),
-            "click": self.click.tolist(),
-            "propensity": None if self.propensity is None else self.propensity.tobytes(),
+            "source": data.source,
+            "lengths": data.lengths[self.lists].tolist(),
+            "position": listed(self.position, entry),
+            "click": listed(self.click, entry),
+            "propensity": listed(self.propensity, entry),
             "planted": [
-                self.planted.impression.tolist(),
-                self.planted.position.tolist(),
-                self.planted.click.tolist(),
-                None if self.planted.propensity is None else self.planted.propensity.tolist(),
+                listed(column, planted)
+                for column in (
+                    self.planted.impression,
+                    self.planted.position,
+                    self.planted.click,
+                    self.planted.propensity,
+                )
             ],
-            "impression_id": None if self.impression_id is None else self.impression_id.tolist(),
-            "timestamp": None if self.timestamp is None else self.timestamp.tolist(),
+            "impression_id": listed(self.impression_id, np.arange(len(self))),
+            "timestamp": listed(self.timestamp, np.arange(len(self))),
             "position_bias": self.position_bias,
             "noise": self.noise,
             "empties_dropped": self.empties_dropped,
@@ -370,7 +406,8 @@ def _as_propensities(values: ArrayLike, shown: NDArray[np.bool_]) -> NDArray[np.
 
 
 @compiled
-def _first_repeated(position: Any, offsets: Any, planted_impression: Any, planted_position: Any) -> int:
+def first_repeated(position: Any, offsets: Any, planted_impression: Any, planted_position: Any) -> int:
+    """Return the first entry whose position is taken by another one or by a planted item, or -1."""
     # taken[k] is one more than the last impression that used position k
     taken = np.zeros(DEEPEST_POSITION + 1, np.int64)
     for impression in range(offsets.size - 1):

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,14 @@ from fultr.data.ids import TEXT, Ids, order_of_appearance
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
+Number = TypeVar("Number", bound=np.generic)
+
 BLOCK_BYTES = 1 << 20
 """Text parsed at a time: small against any data whose memory matters, large against the cost of a call."""
 
 LONGEST_LINE = 1 << 26
 ROWS_A_WRITE = 4096
+VALUES_A_WRITE = 1 << 20
 SPARE_ROWS = 1.1
 FLOAT32_LIMIT = float.fromhex("0x1.ffffffp+127")
 """The smallest double that is beyond float32 when rounded."""
@@ -45,10 +48,11 @@ def read_letor(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> RankingDa
 
     Rows are grouped by query, in the order in which queries and rows appear. Features that a line leaves
     out are zero, and there are as many as the largest index. Labels become `relevance` as they are (see
-    `RankingDataset.binarize`). Query ids are whole numbers, or text if one of them is not.
+    `RankingDataset.binarize`).
 
     The text after `#` becomes `comment`. If each row has one, and each names a document (`docid = NAME`,
-    or a single word) that no other row of its query names, these become `doc_id` too.
+    or a single word) that no other row of its query names, these become `doc_id`; comments that say
+    nothing else are then left out. Ids are whole numbers, or text if one of them is not.
 
     Parameters
     ----------
@@ -63,80 +67,384 @@ def read_letor(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> RankingDa
         If the file is no such text; the message names the line and what is wrong with it.
     """
     file = existing_file(path)
-    rows = _parse_file(file, block_bytes, integer_queries=True)
-    if rows is None:
-        # the first queries may have been 007 and 7: only a second look tells how they were written
+    try:
+        rows = _parse_file(file, block_bytes, integer_queries=True)
+    except _TextQueryError:
+        # earlier queries may have been written 007 and 7: only a second look tells
         rows = _parse_file(file, block_bytes, integer_queries=False)
-    if rows is None or rows.count == 0:
+    if rows.count == 0:
         raise InputError("has no line of data; a line is: label qid:N 1:v 2:v ...", file=file)
     return _grouped(rows)
 
 
-class _Rows:
-    """The rows parsed so far, in arrays that are reserved ahead for the rows still expected.
+def write_letor(data: RankingDataset, path: str | Path) -> None:
+    """Write labelled data as LETOR text that `read_letor` reads back as the same lists.
 
-    Memory that is reserved and never written to is not taken from the machine, so that one table, filled
-    in place, is all that reading needs.
+    All features are written, each with as few digits as make the same float32. The comment of a row, or
+    else its document id, follows `#`. Groups, names and the source have no place in the format: use
+    `write_dataset` to keep them. Query ids held as text that all look like whole numbers are read back as
+    numbers, and a dataset without query ids gets 1, 2, ...
+    """
+    if data.relevance is None:
+        raise InputError("there are no labels to write", file=path, column="relevance")
+    queries = pa.array([f"qid:{word}" for word in _query_words(data, path)], type=pa.string())
+    remarks = _remarks(data, path)
+    width = data.features.shape[1]
+    step = max(1, min(ROWS_A_WRITE, VALUES_A_WRITE // max(1, width)))
+    prefixes = pa.array([f"{column + 1}:" for column in range(width)] * step, type=pa.string())
+    list_of_row = data.list_of_row
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for start in range(0, data.rows, step):
+            stop = min(start + step, data.rows)
+            words = [
+                pa.array(data.relevance[start:stop]).cast(pa.string()),
+                queries.take(pa.array(list_of_row[start:stop])),
+                *([_pairs(data.features[start:stop], prefixes)] if width else []),
+            ]
+            lines = pc.binary_join_element_wise(*words, " ").to_pylist()
+            file.writelines(
+                f"{line} # {remark}\n" if remark else f"{line}\n"
+                for line, remark in zip(lines, remarks[start:stop], strict=True)
+            )
+
+
+class _TextQueryError(Exception):
+    """A query id is no int64, though all were expected to be."""
+
+
+class _Rows:
+    """The rows parsed so far, in arrays reserved ahead for the rows that are still expected.
+
+    Memory that is reserved and not yet written to is not taken from the machine. So one table, filled in
+    place, is all that reading needs, whatever the number of rows.
     """
 
     def __init__(self, file: Path, integer_queries: bool) -> None:
         self.file = file
         self.integer_queries = integer_queries
-        self.count = self.capacity = self.width = self.largest_index = 0
+        self.count = self.width = self.largest_index = 0
         self.values = np.empty(0, dtype=np.float32)
         self.relevance = np.empty(0, dtype=np.float32)
         self.query = np.empty(0, dtype=np.int64)
-        self.query_codes: dict[bytes, int] = {}
-        self.comments: list[NDArray[np.object_] | int] = []
+        self.query_codes: dict[str, int] = {}
+        self.comments: list[Ids] = []
         self.documents: list[Ids] | None = []
 
-    @property
-    def features(self) -> NDArray[np.float32]:
-        """The table, with rows that are still free at its end."""
-        return self.values[: self.capacity * self.width].reshape(self.capacity, self.width)
+    def parse(self, text: NDArray[np.uint8], line: int, share: float) -> int:
+        """Parse a block of text that starts at `line`; return its number of lines.
 
-    def reserve(self, needed: int, expected: int, line: int) -> None:
-        """Make room for `needed` rows, and if there is not enough, for all that are `expected`."""
-        if needed <= self.capacity and needed * self.width <= self.values.size:
-            return
-        self._refuse_more_than_memory(needed, line)
-        capacity = max(needed, expected)
-        try:
-            self.relevance = _enlarged(self.relevance, self.count, capacity)
-            self.query = _enlarged(self.query, self.count, capacity)
-            self.values = _enlarged(self.values, self.count * self.width, capacity * self.width)
-        except MemoryError:
-            raise self._too_large(capacity, line) from None
-        self.capacity = capacity
+        `share` is the part of the file that has been read with this block.
+        """
+        lines = int(np.count_nonzero(text == kernel.NEWLINE))
+        spans = np.empty((lines, 4), dtype=np.int64)
+        unsure = np.empty((64, 5), dtype=np.int64)
+        position = len(BYTE_ORDER_MARK) if line == 1 and bytes(text[:3]) == BYTE_ORDER_MARK else 0
+        reason, needed, index, done = kernel.TOO_NARROW, self.count + lines, 0, 0
+        while reason != kernel.DONE:
+            self._make_room(needed, int(needed / share * SPARE_ROWS), max(self.width, index), line + done)
+            arrays = (self._features(needed), self.relevance, self.query, spans, unsure)
+            reason, position, count, parsed, found, index = kernel.parse_lines(
+                text, position, self.count, *arrays, self.integer_queries
+            )
+            self._settle(text, unsure[:found], line + done)
+            self._add_words(text, spans[: count - self.count])
+            self.count, self.largest_index = count, max(self.largest_index, index)
+            done += parsed
+            if reason == kernel.BAD_LINE:
+                raise _explained(_line_at(text, position), self.file, line + done)
+            if reason == kernel.TEXT_QUERY:
+                raise _TextQueryError
+            if reason == kernel.TOO_MANY_UNSURE:
+                unsure = np.empty((2 * unsure.shape[0], 5), dtype=np.int64)
+        return lines
 
-    def widen(self, index: int, needed: int, expected: int, line: int) -> None:
-        """Make room for features up to `index`, and some more if rows must move for it."""
-        old = self.width
-        self.width = index if self.count == 0 else min(max(index, old + old // 4), kernel.LARGEST_INDEX)
-        self._refuse_more_than_memory(needed, line)
-        if needed * self.width > self.values.size:
-            self.capacity = max(needed, expected)
-            try:
-                self.values = _enlarged(self.values, self.count * old, self.capacity * self.width)
-            except MemoryError:
-                raise self._too_large(needed, line) from None
-            self.relevance = _enlarged(self.relevance, self.count, self.capacity)
-            self.query = _enlarged(self.query, self.count, self.capacity)
-        self.capacity = min(self.capacity, self.values.size // self.width)
-        kernel.change_width(self.values, self.count, old, self.width)
-
-    def finish(self) -> NDArray[np.float32]:
-        """Return the table of the rows that were found, with the columns that were found."""
+    def finished(self) -> NDArray[np.float32]:
+        """Return the table of the rows that were found, with as many columns as there are features."""
         width = self.largest_index
-        if width < self.width:
+        kernel.change_width(self.values, self.count, self.width, width)
+        self.width = width
+        return self._features(self.count)
+
+    def _features(self, rows: int) -> NDArray[np.float32]:
+        return self.values[: rows * self.width].reshape(rows, self.width)
+
+    def _make_room(self, needed: int, expected: int, width: int, line: int) -> None:
+        """Make room for `needed` rows of `width` features; reserve it for all that are `expected`."""
+        if width > self.width and self.count:
+            # moving the rows is dear: make some more room at once, in case this happens again and again
+            width = min(max(width, self.width + self.width // 4), kernel.LARGEST_INDEX)
+        if needed > self.relevance.size or needed * width > self.values.size:
+            most = _memory_of_machine() // (4 * max(1, width))
+            if needed > most:
+                raise self._too_large(needed, width, line)
+            capacity = max(needed, min(expected, most))
+            try:
+                self.values = _enlarged(self.values, self.count * self.width, capacity * width)
+                self.relevance = _enlarged(self.relevance, self.count, capacity)
+                self.query = _enlarged(self.query, self.count, capacity)
+            except MemoryError:
+                raise self._too_large(capacity, width, line) from None
+        if width != self.width:
             kernel.change_width(self.values, self.count, self.width, width)
-        return self.values[: self.count * width].reshape(self.count, width)
+            self.width = width
 
-    def _refuse_more_than_memory(self, rows: int, line: int) -> None:
-        if rows * self.width * 4 > _memory_of_machine():
-            raise self._too_large(rows, line)
-
-    def _too_large(self, rows: int, line: int) -> InputError:
-        size = f"{rows} rows of {self.width} features need {rows * self.width * 4 / 1e9:.1f} GB"
+    def _too_large(self, rows: int, width: int, line: int) -> InputError:
+        size = f"{rows} rows of {width} features need {rows * width * 4 / 1e9:.1f} GB"
         problem = f"{size}, more than this machine has; check the feature indices or split the file"
-        return InputError(problem, file=self.file, row=line, column=str(self.width))
+        return InputError(problem, file=self.file, row=line, column=str(width))
+
+    def _settle(self, text: NDArray[np.uint8], unsure: NDArray[np.int64], line: int) -> None:
+        """Parse the numbers of which the compiled loop was not sure."""
+        features = self._features(self.values.size // self.width if self.width else 0)
+        for row, column, start, stop, lines in unsure.tolist():
+            word = bytes(text[start:stop]).decode("ascii")
+            value = float(word)
+            is_label = column == kernel.RELEVANCE_COLUMN
+            if abs(value) >= FLOAT32_LIMIT or (is_label and value < 0):
+                name = "label" if is_label else str(column + 1)
+                raise _wrong_number(word, name, self.file, line + lines)
+            if is_label:
+                self.relevance[row] = value
+            else:
+                features[row, column] = value
+
+    def _add_words(self, text: NDArray[np.uint8], spans: NDArray[np.int64]) -> None:
+        """Keep the query ids, where they are text, and the comments of the rows just parsed."""
+        if not self.integer_queries:
+            codes = self.query_codes
+            words = [bytes(text[start:stop]).decode("utf-8", "replace") for start, stop in spans[:, :2]]
+            self.query[self.count : self.count + len(words)] = [
+                codes.setdefault(word, len(codes)) for word in words
+            ]
+        # in most files there are none, and then the rows need not be looked at one by one
+        comments = [""] * len(spans)
+        if np.any(spans[:, 2] < spans[:, 3]):
+            comments = [
+                bytes(text[start + 1 : stop]).decode("utf-8", "replace").strip()
+                for start, stop in spans[:, 2:].tolist()
+            ]
+        self._add_comments(comments)
+
+    def _add_comments(self, comments: list[str]) -> None:
+        if self.documents is not None:
+            documents = [_document_of(comment) for comment in comments]
+            self.documents.append(np.array([name or "" for name in documents], dtype=TEXT))
+            if None in documents:
+                self.documents = None
+        if any(comments) and not self.comments:
+            self.comments.append(np.zeros(self.count, dtype=TEXT))
+        if self.comments:
+            self.comments.append(np.array(comments, dtype=TEXT))
+
+
+def _parse_file(file: Path, block_bytes: int, *, integer_queries: bool) -> _Rows:
+    rows = _Rows(file, integer_queries)
+    line, seen, size = 1, 0, file.stat().st_size
+    try:
+        with file.open("rb", buffering=0) as handle:
+            for text in _blocks(handle, file, block_bytes):
+                seen += text.size
+                line += rows.parse(text, line, min(1.0, seen / size))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", file=file) from error
+    return rows
+
+
+def _blocks(handle: IO[bytes], file: Path, block_bytes: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield the text in blocks of whole lines; a block is only good until the next is asked for."""
+    buffer = bytearray(block_bytes + 1)
+    held, head = 0, b""
+    while True:
+        read = handle.readinto(memoryview(buffer)[held:-1])  # type: ignore[attr-defined]
+        if not read:
+            break
+        filled = held + read
+        head = head or bytes(buffer[:8])
+        if buffer.find(0, held, filled) >= 0:
+            kind = next((kind for magic, kind in KINDS_OF_FILE.items() if head.startswith(magic)), "binary")
+            raise InputError(f"is no LETOR text but {kind}", file=file)
+        stop = buffer.rfind(b"\n", held, filled) + 1
+        if stop:
+            yield np.frombuffer(buffer, dtype=np.uint8, count=stop)
+            buffer[: filled - stop] = buffer[stop:filled]
+        held = filled - stop
+        if held == len(buffer) - 1:
+            if held >= LONGEST_LINE:
+                raise InputError(
+                    f"has a line of more than {LONGEST_LINE} bytes; is it LETOR text?", file=file
+                )
+            buffer = buffer[:held] + bytearray(held + 1)
+    if held:
+        buffer[held : held + 1] = b"\n"
+        yield np.frombuffer(buffer, dtype=np.uint8, count=held + 1)
+
+
+def _grouped(rows: _Rows) -> RankingDataset:
+    """Bring the rows of each query together and make the dataset."""
+    features, relevance = rows.finished(), rows.relevance[: rows.count]
+    comment = np.concatenate(rows.comments) if rows.comments else None
+    document = np.concatenate(rows.documents) if rows.documents else None
+    query = rows.query[: rows.count]
+    starts = np.flatnonzero(np.concatenate([[True], query[1:] != query[:-1]]))
+    offsets = np.append(starts, rows.count)
+    codes, first = order_of_appearance(query[starts])
+    if first.size < starts.size:
+        runs = np.argsort(codes, kind="stable")
+        order = rows_of(offsets, runs)
+        lengths = np.bincount(codes, weights=np.diff(offsets)).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        kernel.reorder_rows(features, order)
+        relevance = relevance[order]
+        comment = None if comment is None else comment[order]
+        document = None if document is None else document[order]
+    query_id: Ids = query[starts[first]]
+    if not rows.integer_queries:
+        query_id = np.array(list(rows.query_codes), dtype=TEXT)[query_id]
+    return _dataset(features, offsets, relevance, query_id, document, comment)
+
+
+def _dataset(
+    features: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    relevance: NDArray[np.float32],
+    query_id: Ids,
+    document: Ids | None,
+    comment: Ids | None,
+) -> RankingDataset:
+    if document is not None:
+        only_documents = bool(np.all(document == comment))
+        try:
+            return RankingDataset(
+                features,
+                offsets,
+                relevance=relevance,
+                query_id=query_id,
+                doc_id=_numbers_if_all_are(document),
+                comment=None if only_documents else comment,
+            )
+        except InputError as error:
+            # a word that two rows of a query share is no document id, only a comment
+            if error.column != "doc_id":
+                raise
+    return RankingDataset(features, offsets, relevance=relevance, query_id=query_id, comment=comment)
+
+
+def _numbers_if_all_are(ids: Ids) -> Ids:
+    try:
+        numbers = ids.astype(np.int64)
+    except (ValueError, OverflowError):
+        return ids
+    # 007 is a name, not the number 7
+    return numbers if np.all(numbers.astype(TEXT) == ids) else ids
+
+
+def _document_of(comment: str) -> str | None:
+    match = DOCUMENT.search(comment)
+    return None if match is None else match[1] or match[2]
+
+
+def _enlarged(values: NDArray[Number], used: int, size: int) -> NDArray[Number]:
+    enlarged = np.empty(size, dtype=values.dtype)
+    enlarged[:used] = values[:used]
+    return enlarged
+
+
+def _memory_of_machine() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return 1 << 40
+
+
+def _line_at(text: NDArray[np.uint8], position: int) -> str:
+    stop = position + int(np.argmax(text[position:] == kernel.NEWLINE))
+    return bytes(text[position:stop]).decode("utf-8", "replace")
+
+
+def _wrong_number(word: str, column: str, file: Path, line: int) -> InputError:
+    if NOT_FINITE.fullmatch(word):
+        problem = "must be finite; leave the pair out or fill it in"
+    elif not NUMBER.fullmatch(word):
+        problem = "must be a number"
+    elif column == "label" and float(word) < 0:
+        problem = "must be 0 or more"
+    else:
+        problem = "is beyond what a float32 can hold"
+    return InputError(problem, file=file, row=line, column=column, value=word)
+
+
+def _explained(text: str, file: Path, line: int) -> InputError:
+    """Say what is wrong with a line that could not be parsed."""
+    label, *words = re.split(r"[\x00-\x20]+", text.split("#")[0].strip())
+    if not _is_good_number(label) or float(label) < 0:
+        return _wrong_number(label, "label", file, line)
+    if not words or not words[0].startswith("qid:") or words[0] == "qid:":
+        found = words[0] if words else None
+        return InputError("expected qid:N after the label", file=file, row=line, column="qid", value=found)
+    seen = set()
+    for word in words[1:]:
+        index, _, number = word.partition(":")
+        is_index = re.fullmatch(r"[0-9]+", index) is not None
+        if not is_index or not number:
+            column = index if is_index else None
+            return InputError("expected index:value", file=file, row=line, column=column, value=word)
+        # no more digits than tell that it is too large: it could be of any length
+        place = int(index.lstrip("0")[: len(str(kernel.LARGEST_INDEX)) + 1] or 0)
+        if not 1 <= place <= kernel.LARGEST_INDEX:
+            problem = f"a feature index must lie in 1..{kernel.LARGEST_INDEX}"
+            return InputError(problem, file=file, row=line, column=index[:20], value=word)
+        if not _is_good_number(number):
+            return _wrong_number(number, index, file, line)
+        if place in seen:
+            return InputError(
+                "the feature stands twice in the line", file=file, row=line, column=index, value=word
+            )
+        seen.add(place)
+    return InputError("cannot be parsed as: label qid:N 1:v 2:v ...", file=file, row=line, value=text)
+
+
+def _is_good_number(word: str) -> bool:
+    return NUMBER.fullmatch(word) is not None and abs(float(word)) < FLOAT32_LIMIT
+
+
+def _query_words(data: RankingDataset, path: str | Path) -> list[str]:
+    if data.query_id is None:
+        return [str(number + 1) for number in range(len(data))]
+    words = [str(query) for query in data.query_id.tolist()]
+    seen = set()
+    for word in words:
+        if not word or re.search(r"[\s\x00-\x20#]", word):
+            problem = "a query id in LETOR text must be one word without #; use write_dataset instead"
+            raise InputError(problem, file=path, column="query_id", value=word)
+        if word in seen:
+            problem = (
+                "LETOR text has one list for a query, and this one has several; use write_dataset instead"
+            )
+            raise InputError(problem, file=path, column="query_id", value=word)
+        seen.add(word)
+    return words
+
+
+def _remarks(data: RankingDataset, path: str | Path) -> list[str]:
+    """Return what follows the # of each row."""
+    column = "doc_id" if data.comment is None else "comment"
+    ids = data.doc_id if data.comment is None else data.comment
+    if ids is None:
+        return [""] * data.rows
+    remarks = [str(value) for value in ids.tolist()]
+    for row, remark in enumerate(remarks, start=1):
+        if re.search(r"[\n\r\x00]", remark):
+            raise InputError("must be one line of text", file=path, row=row, column=column, value=remark)
+        if data.doc_id is not None and _document_of(remark.strip()) != str(data.doc_id[row - 1]):
+            problem = "the comment must name the document, or the document id be one word; use write_dataset"
+            raise InputError(problem, file=path, row=row, column=column, value=remark)
+    return remarks
+
+
+def _pairs(features: NDArray[np.float32], prefixes: pa.StringArray) -> pa.StringArray:
+    """Return the index:value pairs of each row, as text."""
+    rows, width = features.shape
+    values = pa.array(features.ravel()).cast(pa.string())
+    pairs = pc.binary_join_element_wise(prefixes[: rows * width], values, "")
+    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), " ")

@@ -32,8 +32,9 @@ LARGEST_POWER = 64
 POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(LARGEST_POWER + 1)])
 LARGEST_EXPONENT = 100_000
 LOWEST = -(2**63)
+LOWEST_TENTH = -(2**63 // 10)  # and 8 more when multiplied by ten
 DOUBT = 2.0**-50
-"""Relative error of a product of rounded doubles and of the double nearest to the text, with room to spare."""
+"""More than the relative error of a product of rounded doubles, and of the double nearest to the text."""
 
 
 @compiled
@@ -85,10 +86,9 @@ def _scaled(mantissa: int, power: int, dropped: bool) -> tuple[int, float]:
     elif power > 0:
         value *= POWERS_OF_TEN[power]
     # one rounding of two exact doubles is right; with more than one, see whether the doubt reaches float32
-    if dropped or mantissa > EXACT_DOUBLE or power < -EXACT_POWER or power > EXACT_POWER:
-        if np.float32(value * (1.0 - DOUBT)) != np.float32(value * (1.0 + DOUBT)):
-            return UNSURE, 0.0
-    if np.isinf(np.float32(value)):
+    rounded_once = not dropped and mantissa <= EXACT_DOUBLE and -EXACT_POWER <= power <= EXACT_POWER
+    sure = rounded_once or np.float32(value * (1.0 - DOUBT)) == np.float32(value * (1.0 + DOUBT))
+    if not sure or np.isinf(np.float32(value)):
         return UNSURE, 0.0
     return EXACT, value
 
@@ -115,7 +115,7 @@ def parse_number(text: Bytes, position: int) -> tuple[int, int, float]:
     negative = _at(text, position) == MINUS
     if negative or _at(text, position) == PLUS:
         position += 1
-    start, mantissa, points, power = position, np.int64(0), 0, 0
+    start, mantissa, points, power = position, 0, 0, 0
     while ZERO <= _at(text, position) < ZERO + 10:
         mantissa = mantissa * 10 + (_at(text, position) - ZERO)
         position += 1
@@ -210,11 +210,11 @@ def _parse_query(text: Bytes, position: int) -> tuple[bool, int, int]:
     negative = _at(text, position) == MINUS
     if negative or _at(text, position) == PLUS:
         position += 1
-    start, value, whole = position, np.int64(0), True
+    start, value, whole = position, 0, True
     # counted downwards: the lowest int64 has no positive counterpart
     while ZERO <= _at(text, position) < ZERO + 10:
         digit = _at(text, position) - ZERO
-        if value < LOWEST // 10 + 1 and (value < LOWEST // 10 or -digit < LOWEST % -10):
+        if value < LOWEST_TENTH or (value == LOWEST_TENTH and digit > 8):
             whole = False
         value = value * 10 - digit
         position += 1

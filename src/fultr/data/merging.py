@@ -30,7 +30,7 @@ class MergedLists:
 def merge_lists(data: RankingDataset) -> MergedLists:
     """Find lists of the same query that hold the same candidates, in whatever order."""
     item = item_codes(data)
-    order = np.lexsort((item, data.list_of_row))
+    order = order_within(item, data.offsets)
     number, representative = group_equal_lists(item[order], data.offsets)
     starts = data.offsets[representative[number]]
     within = np.arange(data.rows) - np.repeat(data.offsets[:-1], data.lengths)
@@ -73,6 +73,20 @@ def _refuse_conflicts(data: RankingDataset, first: NDArray[np.int64]) -> None:
 def paired(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return one number for each pair of numbers from 0 on, equal for equal pairs."""
     return left * (int(right.max(initial=0)) + 1) + right
+
+
+def order_within(values: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order that sorts the values of each list, list after list; ties keep their order."""
+    return np.asarray(_order_within(values, offsets), dtype=np.int64)
+
+
+@compiled
+def _order_within(values: Any, offsets: Any) -> Any:
+    order = np.empty(values.size, np.int64)
+    for index in range(offsets.size - 1):
+        start, stop = offsets[index], offsets[index + 1]
+        order[start:stop] = start + np.argsort(values[start:stop], kind="mergesort")
+    return order
 
 
 def group_equal_lists(

@@ -1,0 +1,228 @@
+"""The one door for foreign columns: from Arrow arrays of any type to checked numpy arrays.
+
+Every function names the file, row, column and value of the first thing that is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fultr.errors import InputError
+
+LIST_COLUMN = "features"
+"""The name of a column that holds all features of a row as one list."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows come from: the file, if any, and the number of each row, or of the first, in it."""
+
+    file: str | Path | None = None
+    first_row: int = 1
+    numbers: NDArray[np.int64] | None = None
+
+    def rows(self, size: int) -> NDArray[np.int64]:
+        """Return the numbers of all rows."""
+        return np.arange(self.first_row, self.first_row + size) if self.numbers is None else self.numbers
+
+    def only(self, mask: NDArray[np.bool_]) -> Place:
+        """Return the place of some of the rows."""
+        return Place(self.file, self.first_row, self.rows(mask.size)[mask])
+
+    def error(self, problem: str, index: int, column: str, value: object = None) -> InputError:
+        """Return an error about the value at `index` of these rows."""
+        row = self.first_row + int(index) if self.numbers is None else int(self.numbers[index])
+        return InputError(problem, file=self.file, row=row, column=column, value=value)
+
+
+def require_columns(present: Sequence[str], required: Iterable[str], file: str | Path | None) -> None:
+    """Raise if a required column is missing, naming the one that was probably meant."""
+    for column in required:
+        if column not in present:
+            meant = difflib.get_close_matches(column, present, n=1, cutoff=0.6)
+            hint = (
+                f"; is '{meant[0]}' meant? Rename it"
+                if meant
+                else f"; there are: {', '.join(present) or 'none'}"
+            )
+            raise InputError(f"the column is missing{hint}", file=file, column=column)
+
+
+def plain(column: Any) -> pa.Array:
+    """Return a column as one Arrow array without dictionary encoding."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # of no chunks, in some versions
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def is_text(kind: Any) -> bool:
+    """Say whether an Arrow type holds text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Say whether an Arrow type holds numbers, or nothing but missing ones."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def ids(column: Any, name: str, place: Place, *, as_text: bool = False) -> pa.Array:
+    """Return ids as Arrow int64 or string, none missing."""
+    array = plain(column)
+    if array.null_count:
+        raise place.error("an id is missing", _first(pc.is_null(array)), name)
+    if is_text(array.type):
+        return array.cast(pa.string())
+    if pa.types.is_integer(array.type):
+        return array.cast(pa.string() if as_text else pa.int64())
+    value = array[0].as_py() if len(array) else None
+    raise place.error(f"ids must be whole numbers or text, not {array.type}", 0, name, value)
+
+
+def labels(column: Any, name: str, place: Place) -> pa.Array:
+    """Return group labels as Arrow strings, null where the group is unknown."""
+    array = plain(column)
+    kind = array.type
+    if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return array.cast(pa.string())
+    raise place.error(f"groups must be names or whole numbers, not {kind}", 0, name)
+
+
+def numbers(column: Any, name: str, place: Place) -> NDArray[np.float64]:
+    """Return numbers as float64, NaN where they are missing."""
+    array = plain(column)
+    if is_text(array.type):
+        array = _parsed(array, name, place)
+    elif not is_number(array.type):
+        raise place.error(f"must be numbers, not {array.type}", 0, name)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _parsed(array: pa.Array, name: str, place: Place) -> pa.Array:
+    with suppress(pa.ArrowInvalid):
+        return array.cast(pa.float64())
+    values = array.to_pylist()
+    for index, text in enumerate(values):
+        try:
+            values[index] = None if text is None else float(text)
+        except ValueError:
+            raise place.error("must be a number", index, name, text) from None
+    return pa.array(values, type=pa.float64())
+
+
+def positions(column: Any, name: str, place: Place, deepest: int) -> NDArray[np.int32]:
+    """Return positions from 1 on, 0 where they are missing."""
+    values = numbers(column, name, place)
+    shown = ~np.isnan(values)
+    wrong = shown & ~((values >= 1) & (values <= deepest) & (values == np.floor(values)))
+    if wrong.any():
+        problem = "a position is a whole number from 1 on; leave it empty if the item was not shown"
+        raise place.error(problem, _first(wrong), name, _shown(values[_first(wrong)]))
+    return np.where(shown, values, 0).astype(np.int32)
+
+
+def flags(
+    column: Any, name: str, place: Place, *, missing: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """Return 0/1 or true/false values; a missing one is False where `missing` allows it, else an error."""
+    array = plain(column)
+    if is_text(array.type):
+        lower = pc.utf8_lower(array)
+        array = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", lower))
+    values = numbers(array, name, place)
+    absent = np.isnan(values)
+    wrong = (values != 0) & (values != 1) & ~(absent & (True if missing is None else missing))
+    if wrong.any():
+        raise place.error("must be 0 or 1", _first(wrong), name, _shown(values[_first(wrong)]))
+    return np.asarray(values == 1)
+
+
+def propensities(column: Any, name: str, place: Place, needed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return probabilities above 0 and at most 1; NaN where they are not needed."""
+    values = numbers(column, name, place)
+    wrong = needed & ~((values > 0) & (values <= 1))
+    if wrong.any():
+        problem = "a propensity must lie above 0 and be at most 1"
+        raise place.error(problem, _first(wrong), name, values[_first(wrong)])
+    return np.where(needed, values, np.nan)
+
+
+def timestamps(column: Any, name: str, place: Place) -> NDArray[Any]:
+    """Return times as they are numbered (int64), or as dates (datetime64, microseconds)."""
+    array = plain(column)
+    if is_text(array.type):
+        with suppress(pa.ArrowInvalid):
+            array = array.cast(pa.int64())
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.int64())
+    else:
+        try:
+            array = array.cast(pa.timestamp("us"), safe=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise place.error(f"must be whole numbers or dates ({error})", 0, name) from None
+    if array.null_count:
+        raise place.error("a time is missing", _first(pc.is_null(array)), name)
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[np.float32]:
+    """Return features as rows x features, from one list column or from a column for each feature."""
+    names = list(table)
+    if names == [LIST_COLUMN]:
+        values = _from_lists(plain(table[LIST_COLUMN]), place)
+        names = [f"{LIST_COLUMN}[{column}]" for column in range(values.shape[1])]
+    else:
+        values = np.empty((rows, len(names)))
+        for column, name in enumerate(names):
+            values[:, column] = numbers(table[name], name, place)
+    with np.errstate(over="ignore"):
+        features = np.ascontiguousarray(values, dtype=np.float32)
+    wrong = ~np.isfinite(features)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise place.error("a feature must be a finite float32", row, names[column], values[row, column])
+    return features
+
+
+def _from_lists(array: pa.Array, place: Place) -> NDArray[Any]:
+    kind = array.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise place.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
+    if array.null_count:
+        raise place.error("the features are missing", _first(pc.is_null(array)), LIST_COLUMN)
+    widths = np.asarray(pc.list_value_length(array).to_numpy(zero_copy_only=False), dtype=np.int64)
+    if widths.size and (widths != widths[0]).any():
+        index = _first(widths != widths[0])
+        problem = f"there are {widths[index]} features, but {widths[0]} in row {place.rows(widths.size)[0]}"
+        raise place.error(problem, index, LIST_COLUMN)
+    flat = array.flatten()
+    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
+        raise place.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
+    values = flat.to_numpy(zero_copy_only=False)
+    return np.asarray(values).reshape(len(array), int(widths[0]) if widths.size else 0)
+
+
+def _first(mask: Any) -> int:
+    return int(np.argmax(np.asarray(mask)))
+
+
+def _shown(value: float) -> object:
+    return int(value) if value == np.floor(value) else None if np.isnan(value) else float(value)

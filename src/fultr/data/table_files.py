@@ -1,0 +1,195 @@
+"""Tables in Parquet and CSV files: read in batches, written in parts, with our metadata inside the file.
+
+Parquet holds the metadata in its schema. A CSV file holds it in a first line that starts with `# fultr`, so
+that it cannot be parted from the table; the usual readers skip such a line when told that `#` is a comment.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as parquet
+
+from fultr.data.columns import Place
+from fultr.errors import InputError
+from fultr.files import existing_file
+
+METADATA_KEY = b"fultr"
+CSV_MARK = "# fultr "
+FORMAT_VERSION = 1
+ROWS_A_BATCH = 131_072
+CSV_BLOCK = 8 << 20
+
+Batch = dict[str, pa.Array]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be read batch by batch, each with the place of its rows."""
+
+    schema: pa.Schema
+    metadata: Mapping[str, Any]
+    batches: Callable[[list[str]], Iterator[tuple[Batch, Place]]]
+    file: Path | None = None
+    is_text: bool = False
+
+
+def open_table(path: str | Path) -> Table:
+    """Open a Parquet or CSV file, by its ending."""
+    file = existing_file(path)
+    return _open_csv(file) if is_csv(file) else _open_parquet(file)
+
+
+def is_csv(path: str | Path) -> bool:
+    """Say whether a name is that of a CSV file, or else of a Parquet file; any other is refused."""
+    ending = Path(path).suffix.lower()
+    if ending not in (".csv", ".parquet", ".pq"):
+        raise InputError("tables are .parquet or .csv files; name it so", file=path, value=ending)
+    return ending == ".csv"
+
+
+def table_of(frame: Any) -> Table:
+    """Treat a pandas, polars or Arrow frame, or a mapping of columns, as a table."""
+    try:
+        table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+    except (TypeError, ValueError, pa.ArrowInvalid) as error:
+        raise InputError(f"cannot be read as a table: {error}", value=type(frame).__name__) from None
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+        first_row = 1
+        for batch in table.select(names).to_batches(max_chunksize=ROWS_A_BATCH):
+            yield dict(zip(names, batch.columns, strict=True)), Place(None, first_row)
+            first_row += batch.num_rows
+
+    return Table(table.schema, {}, batches)
+
+
+def write_table(
+    path: Path, schema: pa.Schema, metadata: Mapping[str, Any], parts: Iterable[pa.Table], *, as_csv: bool
+) -> None:
+    """Write the parts of a table after one another."""
+    content = json.dumps({"version": FORMAT_VERSION, **metadata}, sort_keys=True, allow_nan=False)
+    if as_csv:
+        with path.open("wb") as file:
+            file.write(f"{CSV_MARK}{content}\n".encode())
+            with arrow_csv.CSVWriter(file, schema) as writer:
+                for part in parts:
+                    writer.write_table(part.cast(schema))
+        return
+    schema = schema.with_metadata({METADATA_KEY: content.encode()})
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for part in parts:
+            writer.write_table(part.cast(schema))
+
+
+def parse_metadata(text: bytes | str | None, file: Path) -> dict[str, Any]:
+    """Read our metadata; refuse what a newer version wrote."""
+    if text is None:
+        return {}
+    try:
+        content = json.loads(text)
+    except ValueError:
+        raise InputError("its fultr metadata is damaged", file=file) from None
+    if not isinstance(content, dict):
+        raise InputError("its fultr metadata is damaged", file=file)
+    version = content.get("version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        problem = f"was written by a newer fultr (format {version}, not {FORMAT_VERSION}); upgrade fultr"
+        raise InputError(problem, file=file)
+    return content
+
+
+def _open_parquet(file: Path) -> Table:
+    try:
+        schema = parquet.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"is no readable Parquet file: {_first_line(error)}", file=file) from None
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+        first_row = 1
+        try:
+            with parquet.ParquetFile(file) as opened:
+                for batch in opened.iter_batches(ROWS_A_BATCH, columns=names):
+                    yield {name: batch.column(name) for name in names}, Place(file, first_row)
+                    first_row += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, InputError):
+                raise
+            problem = f"is damaged after row {first_row - 1}: {_first_line(error)}"
+            raise InputError(problem, file=file) from None
+
+    return Table(schema, parse_metadata((schema.metadata or {}).get(METADATA_KEY), file), batches, file)
+
+
+def _open_csv(file: Path) -> Table:
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        first = text.readline()
+        marked = first.startswith(CSV_MARK)
+        names = next(csv.reader([text.readline() if marked else first]), [])
+    metadata = parse_metadata(first[len(CSV_MARK) :] if marked else None, file)
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError("two columns have this name", file=file, column=name)
+    header = 2 if marked else 1
+    return Table(
+        pa.schema([(name, pa.string()) for name in names]),
+        metadata,
+        lambda wanted: _csv_batches(file, names, wanted, header),
+        file,
+        is_text=True,
+    )
+
+
+def _csv_batches(
+    file: Path, names: list[str], wanted: list[str], header: int
+) -> Iterator[tuple[Batch, Place]]:
+    ragged: list[arrow_csv.InvalidRow] = []
+
+    def skip(row: arrow_csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "skip"
+
+    first_row = header + 1
+    try:
+        reader = arrow_csv.open_csv(
+            file,
+            read_options=arrow_csv.ReadOptions(
+                skip_rows=header, column_names=names, block_size=CSV_BLOCK, use_threads=False
+            ),
+            parse_options=arrow_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types={name: pa.string() for name in names},
+                include_columns=wanted,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        for batch in reader:
+            _refuse_ragged(ragged, file, header)
+            yield {name: batch.column(name) for name in wanted}, Place(file, first_row)
+            first_row += batch.num_rows
+    except pa.ArrowException as error:
+        if "Empty CSV" in str(error):
+            return
+        raise InputError(f"is no readable CSV file: {_first_line(error)}", file=file) from None
+    _refuse_ragged(ragged, file, header)
+
+
+def _refuse_ragged(rows: list[arrow_csv.InvalidRow], file: Path, header: int) -> None:
+    if rows:
+        row = rows[0]
+        problem = f"the row has {row.actual_columns} values, but there are {row.expected_columns} columns"
+        number = None if row.number is None else row.number + header
+        raise InputError(problem, file=file, row=number, value=row.text)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
