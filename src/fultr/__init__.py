@@ -1,3 +1,55 @@
 """Learn rankings from clicks that are useful to searchers and fair to the items ranked."""
 
+from fultr import datasets
+from fultr.clicks import ClickNoise, NoiseEstimate, Planting, PositionBias, estimate_noise, simulate_clicks
+from fultr.data import (
+    ClickLog,
+    CompactLog,
+    DataSplits,
+    RankingDataset,
+    concatenate,
+    inspect_dataset,
+    inspect_log,
+    log_from_frame,
+    read_dataset,
+    read_letor,
+    read_log,
+    write_dataset,
+    write_letor,
+    write_log,
+)
+from fultr.errors import FultrError, InputError, WriteError
+from fultr.policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
+
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "ClickLog",
+    "ClickNoise",
+    "CompactLog",
+    "DataSplits",
+    "FixedScorer",
+    "FultrError",
+    "InputError",
+    "NoiseEstimate",
+    "PlackettLuce",
+    "Planting",
+    "PositionBias",
+    "RandomRanking",
+    "RankingDataset",
+    "RankingSVM",
+    "WriteError",
+    "concatenate",
+    "datasets",
+    "estimate_noise",
+    "inspect_dataset",
+    "inspect_log",
+    "log_from_frame",
+    "read_dataset",
+    "read_letor",
+    "read_log",
+    "simulate_clicks",
+    "write_dataset",
+    "write_letor",
+    "write_log",
+]

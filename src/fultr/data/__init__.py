@@ -3,6 +3,9 @@
 from fultr.data.click_log import ClickLog, Planted
 from fultr.data.compact_log import Cells, CompactLog
 from fultr.data.dataset import PaddedBatch, RankingDataset, concatenate
+from fultr.data.dataset_files import read_dataset, write_dataset
+from fultr.data.inspection import Finding, inspect_dataset, inspect_log
+from fultr.data.letor import read_letor, write_letor
 from fultr.data.log_files import log_from_frame, read_log, write_log
 from fultr.data.splits import DataSplits, refuse_shared_queries
 
@@ -11,12 +14,19 @@ __all__ = [
     "ClickLog",
     "CompactLog",
     "DataSplits",
+    "Finding",
     "PaddedBatch",
     "Planted",
     "RankingDataset",
     "concatenate",
+    "inspect_dataset",
+    "inspect_log",
     "log_from_frame",
+    "read_dataset",
+    "read_letor",
     "read_log",
     "refuse_shared_queries",
+    "write_dataset",
+    "write_letor",
     "write_log",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.data.ids import UNKNOWN_GROUP, Ids, as_ids, codes_of, encode_groups, order_of_appearance
+from fultr.data.ids import UNKNOWN_GROUP, Ids, as_column, as_ids, codes_of, encode_groups, order_of_appearance
 from fultr.errors import InputError
 
 ROWS_A_CHECK = 65_536
@@ -135,7 +135,7 @@ class RankingDataset:
         order = np.argsort(code, kind="stable")
         for name, column in {"qid": query, "features": table, **columns}.items():
             if name in ("qid", "features", "group", "relevance", "doc_id", "comment") and column is not None:
-                values = _as_column(column)
+                values = as_column(column)
                 if values.shape[:1] != (table.shape[0],):
                     problem = f"must have one value for each of {table.shape[0]} rows"
                     raise InputError(problem, column=name, value=values.shape)
@@ -265,7 +265,7 @@ class RankingDataset:
             "rows": self.rows,
             "features": int(self.features.shape[1]),
             "list_length": {
-                "min": int(lengths.min(initial=0)),
+                "min": int(lengths.min()) if lengths.size else 0,
                 "mean": float(lengths.mean()) if lengths.size else 0.0,
                 "max": int(lengths.max(initial=0)),
             },
@@ -336,12 +336,6 @@ def _numbered(width: int) -> tuple[str, ...]:
     return tuple(str(column + 1) for column in range(width))
 
 
-def _as_column(values: ArrayLike) -> NDArray[Any]:
-    column = np.asarray(values)
-    # numpy turns a list of text with a missing value, or with a number, into text: keep what was given
-    return column if column.dtype.kind in "iufbT" else np.asarray(values, dtype=object)
-
-
 def _as_features(values: ArrayLike, names: Sequence[str] = ()) -> NDArray[np.float32]:
     try:
         given = np.asarray(values)
@@ -384,7 +378,7 @@ def _as_groups(
         raise InputError("group names must differ", column="group_names", value=names)
     if values is None:
         return np.full(rows, UNKNOWN_GROUP, dtype=np.int32), names
-    group = _as_column(values)
+    group = as_column(values)
     if group.shape != (rows,):
         raise InputError(f"must have one value for each of {rows} rows", column="group", value=group.shape)
     if group.dtype.kind not in "iu":

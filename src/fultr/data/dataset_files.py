@@ -1,7 +1,7 @@
 """Labelled data as one file: our own Arrow and Parquet files, and the tables that others make.
 
-Both hold a row for each item with the columns `query_id`, `doc_id`, `list`, `relevance`, `group` and `comment`
-(those that the data has), and its features. An Arrow file holds these as one list column that is read in
+Both hold a row for each item with the columns `query_id`, `doc_id`, `list`, `relevance`, `group` and
+`comment` (those that the data has), and its features. An Arrow file holds these as one list column read in
 place, without a copy, at the speed of the disk. A Parquet file is smaller and holds a column for each
 feature, which every tool can read, and which loads faster than a list column does. All else stands as JSON
 in the metadata of the schema.
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
@@ -23,14 +24,15 @@ from fultr.data import columns
 from fultr.data.columns import LIST_COLUMN, Place, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids
-from fultr.data.labelled_tables import FEATURE_PREFIX, labelled_dataset
+from fultr.data.labelled_tables import ID_COLUMNS, KIND, labelled_dataset
+from fultr.data.log_files import FEATURE_PREFIX
 from fultr.data.table_files import FORMAT_VERSION, METADATA_KEY, Table, open_table, parse_metadata
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
-KIND = "dataset"
 ROWS_A_GROUP = 1 << 16
-TEXT_COLUMNS = ("query_id", "doc_id", "comment")
+UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError, MemoryError)
+"""What pyarrow raises for damaged files: names that are no text and sizes that are too large, too."""
 
 
 def write_dataset(data: RankingDataset, path: str | Path) -> None:
@@ -82,11 +84,11 @@ def _write_arrow(data: RankingDataset, path: Path) -> None:
 
 def _write_parquet(data: RankingDataset, path: Path) -> None:
     names = [FEATURE_PREFIX + name for name in data.feature_names]
-    kinds = {name: column.type for name, column in _item_columns(data[:0]).items()}
-    schema = pa.schema([*kinds.items(), *((name, pa.float32()) for name in names)], metadata=_metadata(data))
-    # numbers repeat so much that their dictionaries are small; compressing them too would halve the speed
-    compression = {name: "zstd" for name in kinds if name in TEXT_COLUMNS}
     items = pa.table(_item_columns(data))
+    schema = pa.schema([*items.schema, *((name, pa.float32()) for name in names)], metadata=_metadata(data))
+    # numbers repeat so often that their dictionaries are small: compressing them too gains little space and
+    # makes reading slower by half
+    compression = {name: "zstd" for name in ID_COLUMNS if name in items.column_names}
     with parquet.ParquetWriter(path, schema, compression=compression) as writer:
         for start in range(0, data.rows, ROWS_A_GROUP):
             part = {name: items[name].slice(start, ROWS_A_GROUP) for name in items.column_names}
@@ -136,7 +138,7 @@ def _read_arrow(file: Path) -> RankingDataset:
     try:
         table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except UNREADABLE as error:
         raise _damaged(file, "Arrow", error) from None
     about = parse_metadata((table.schema.metadata or {}).get(METADATA_KEY), file)
     if not about:
@@ -145,9 +147,18 @@ def _read_arrow(file: Path) -> RankingDataset:
     features = np.empty((table.num_rows, 0), dtype=np.float32)
     if about["feature_names"]:
         require_columns(table.column_names, [LIST_COLUMN], file)
-        # float32 lists of one length are used where they stand; anything else is copied or refused
-        features = columns.feature_table({LIST_COLUMN: table[LIST_COLUMN]}, table.num_rows, Place(file))
+        features = _in_place(table[LIST_COLUMN], Place(file))
     return _own_dataset(table, features, about, file)
+
+
+def _in_place(column: pa.ChunkedArray, place: Place) -> NDArray[np.float32]:
+    """Return lists of features where they stand; copy or refuse what we would not have written."""
+    kind = column.type
+    ours = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32() and column.num_chunks == 1
+    if ours and not column.null_count and not column.chunk(0).values.null_count:
+        flat = column.chunk(0).flatten().to_numpy(zero_copy_only=True)
+        return np.asarray(flat.reshape(len(column), kind.list_size))
+    return columns.feature_table({LIST_COLUMN: column}, len(column), place)
 
 
 def _read_parquet(file: Path) -> RankingDataset:
@@ -166,9 +177,12 @@ def _read_parquet(file: Path) -> RankingDataset:
                 _fill(features[start : start + batch.num_rows], batch, names, Place(file, start + 1))
                 items.append(pa.table(batch).drop_columns(names))
                 start += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+        table = pa.concat_tables(items) if items else schema.empty_table()
+        table.validate(full=True)
+    except InputError:
+        raise
+    except UNREADABLE as error:
         raise _damaged(file, "Parquet", error) from None
-    table = pa.concat_tables(items) if items else schema.empty_table()
     return _own_dataset(table, features, about, file)
 
 
@@ -183,29 +197,93 @@ def _fill(features: NDArray[np.float32], batch: pa.RecordBatch, names: list[str]
 def _own_dataset(
     table: pa.Table, features: NDArray[np.float32], about: dict[str, Any], file: Path
 ) -> RankingDataset:
-    present = table.column_names
     place = Place(file)
-    required = ["list", *(["query_id"] if about["has_query_ids"] else [])]
-    require_columns(present, [*required, *(["group"] if about["group_names"] else [])], file)
+    present = [name for name in table.column_names if name != "group" or about["group_names"]]
+    needed = ["list", *["query_id"][: about["has_query_ids"]], *["group"][: len(about["group_names"])]]
+    require_columns(present, needed, file)
     starts = _starts(table["list"], place)
-    query = columns.ids(table["query_id"], "query_id", place) if about["has_query_ids"] else None
+    ids = {name: _numpy_ids(table[name], name, place) for name in ID_COLUMNS if name in present}
+    relevance = columns.numbers(table["relevance"], "relevance", place) if "relevance" in present else None
+    group = _group_codes(table["group"], about["group_names"], place) if "group" in present else None
     try:
         return RankingDataset(
             features,
             np.append(starts, table.num_rows),
-            group=_group_codes(table["group"], about["group_names"], place) if about["group_names"] else None,
+            group=group,
             group_names=about["group_names"],
-            relevance=columns.numbers(table["relevance"], "relevance", place)
-            if "relevance" in present
-            else None,
-            query_id=None if query is None else _numpy_ids(query.take(pa.array(starts))),
-            doc_id=_numpy_ids(columns.ids(table["doc_id"], "doc_id", place)) if "doc_id" in present else None,
+            relevance=relevance,
+            query_id=ids["query_id"][starts] if about["has_query_ids"] else None,
+            doc_id=ids.get("doc_id"),
             feature_names=about["feature_names"],
             group_columns=about["group_columns"],
-            comment=_numpy_ids(columns.ids(table["comment"], "comment", place))
-            if "comment" in present
-            else None,
+            comment=ids.get("comment"),
             source=about["source"],
         )
     except InputError as error:
         raise error.located(file) from None
+
+
+def _check_metadata(about: dict[str, Any], file: Path) -> None:
+    """Refuse metadata that we cannot have written: a file may come from anywhere."""
+    kind = about.get("kind")
+    if kind != KIND:
+        raise InputError(f"holds no dataset but a {kind}", file=file)
+
+    def are(name: str, of: type) -> bool:
+        values = about.get(name)
+        return isinstance(values, list) and all(type(value) is of for value in values)
+
+    good = are("feature_names", str) and are("group_names", str) and are("group_columns", int)
+    if not good or type(about.get("source")) is not str or type(about.get("has_query_ids")) is not bool:
+        raise InputError("its fultr metadata is damaged", file=file)
+
+
+def _starts(column: pa.ChunkedArray, place: Place) -> NDArray[np.int64]:
+    """Return the first row of each list."""
+    lists = columns.plain(column)
+    if lists.type != pa.int64() or lists.null_count:
+        raise place.error("lists must be whole numbers, none missing", 0, "list")
+    steps = np.diff(lists.to_numpy(), prepend=-1)
+    wrong = (steps < 0) | (steps > 1)
+    wrong[:1] |= steps[:1] != 1
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        problem = "lists must be numbered 0, 1, ... and their rows stand together"
+        raise place.error(problem, index, "list", lists[index].as_py())
+    return np.flatnonzero(steps)
+
+
+def _numpy_ids(column: pa.ChunkedArray, name: str, place: Place) -> Ids:
+    array = columns.plain(column)
+    if array.null_count or not (columns.is_text(array.type) or array.type == pa.int64()):
+        array = columns.ids(array, name, place)  # says what is wrong
+    values: Ids = array.to_numpy(zero_copy_only=False)
+    return values.astype(TEXT) if columns.is_text(array.type) else values
+
+
+def _group_codes(column: pa.ChunkedArray, names: list[str], place: Place) -> NDArray[np.int32]:
+    labels = columns.labels(column, "group", place)
+    codes = pc.index_in(labels, value_set=pa.array(names, type=labels.type))
+    unknown = pc.and_(pc.is_null(codes), pc.is_valid(labels))
+    if pc.any(unknown).as_py():
+        index = int(np.argmax(unknown))
+        problem = f"unknown group; expected one of: {', '.join(names)}"
+        raise place.error(problem, index, "group", labels[index].as_py())
+    return np.asarray(codes.fill_null(UNKNOWN_GROUP), dtype=np.int32)
+
+
+def _damaged(file: Path, kind: str, error: Exception) -> InputError:
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return InputError(f"is no readable {kind} file, or damaged: {first_line}", file=file)
+
+
+def _batched(table: pa.Table, file: Path) -> Table:
+    """Treat an Arrow file that is not ours as any other table."""
+
+    def batches(names: list[str]) -> Iterator[tuple[dict[str, pa.Array], Place]]:
+        first_row = 1
+        for batch in table.select(names).to_batches(max_chunksize=ROWS_A_GROUP):
+            yield dict(zip(names, batch.columns, strict=True)), Place(file, first_row)
+            first_row += batch.num_rows
+
+    return Table(table.schema, {}, batches, file)

@@ -17,15 +17,24 @@ TEXT = np.dtypes.StringDType()
 UNKNOWN_GROUP = -1
 
 
+def as_column(values: ArrayLike) -> NDArray[Any]:
+    """Return values as an array that holds what was given.
+
+    numpy would turn a list of text with a number or a missing value in it into text all through.
+    """
+    column = np.asarray(values)
+    return column if column.dtype.kind in "iufbT" else np.asarray(values, dtype=object)
+
+
 def as_ids(values: ArrayLike, column: str) -> Ids:
     """Return ids as int64 or text; refuse missing values and any other type, naming the row."""
-    array = np.asarray(values)
+    array = as_column(values)
     if array.ndim != 1:
         raise InputError("ids must be one value for each row", column=column, value=array.shape)
     if array.dtype.kind in "iu" and array.dtype != np.uint64:
         return array.astype(np.int64, copy=False)
-    if array.dtype.kind in "TU":
-        return array.astype(TEXT, copy=False)
+    if array.dtype.kind == "T":
+        return array
     whole = [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in array]
     if all(whole):
         return array.astype(np.int64)

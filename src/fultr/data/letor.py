@@ -135,7 +135,7 @@ class _Rows:
 
         `share` is the part of the file that has been read with this block.
         """
-        lines = int(np.count_nonzero(text == kernel.NEWLINE))
+        lines = kernel.count_lines(text)
         spans = np.empty((lines, 4), dtype=np.int64)
         unsure = np.empty((64, 5), dtype=np.int64)
         position = len(BYTE_ORDER_MARK) if line == 1 and bytes(text[:3]) == BYTE_ORDER_MARK else 0

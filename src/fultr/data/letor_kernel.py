@@ -319,10 +319,19 @@ def parse_lines(
 
 
 @compiled
+def count_lines(text: Bytes) -> int:
+    """Count the newlines."""
+    lines = 0
+    for character in text:
+        lines += character == NEWLINE
+    return lines
+
+
+@compiled
 def change_width(values: NDArray[np.float32], rows: int, old: int, new: int) -> None:
     """Give each row `new` columns instead of `old`, in place; new columns are zero."""
     kept = min(old, new)
-    for count in range(rows):
+    for count in range(rows if new != old else 0):
         # rows move towards the end when they become wider: the last must go first
         row = rows - 1 - count if new > old else count
         if new > old:

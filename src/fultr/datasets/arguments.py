@@ -1,4 +1,4 @@
-"""Checks of the arguments that the recipes have in common."""
+"""What the recipes have in common: names of parts, checks of arguments, random streams."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from numbers import Integral, Real
 import numpy as np
 
 from fultr.errors import InputError
+
+PARTS = ("train", "valid", "test")
+"""The parts of a split, in the order of `DataSplits`."""
 
 
 def whole_number(value: object, column: str, least: int = 0) -> int:

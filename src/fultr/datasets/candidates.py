@@ -5,6 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.datasets.arguments import whole_number
+from fultr.errors import InputError
+
+
+def check_list_shape(length: int, column: str, relevant: int) -> None:
+    """Raise if no list of that length, an argument called `column`, has so many relevant items."""
+    whole_number(length, column, least=1)
+    if whole_number(relevant, "relevant", least=1) > length:
+        raise InputError(f"a list holds only {length}", column="relevant", value=relevant)
+
 
 def draw_candidates(
     relevant_rows: NDArray[np.int64],

@@ -7,13 +7,11 @@ from numpy.typing import NDArray
 
 from fultr.data.dataset import RankingDataset
 from fultr.data.splits import DataSplits
-from fultr.datasets.arguments import generator_of, whole_number
-from fultr.datasets.candidates import draw_candidates
+from fultr.datasets.arguments import PARTS, generator_of, whole_number
+from fultr.datasets.candidates import check_list_shape, draw_candidates
 from fultr.datasets.german_groups import ApplicantGroups, groups_of
 from fultr.datasets.german_table import Applicants, feature_columns, features_of, read_applicants
 from fultr.errors import InputError
-
-PARTS = ("train", "valid", "test")
 
 
 def german_credit(
@@ -61,13 +59,11 @@ def german_credit(
     Examples
     --------
     >>> data = german_credit(seed=0, group="sex", queries=5)
-    >>> len(data.train), data.train.rows, data.train.relevance.sum(), data.train.group_names
-    (5, 100, 10.0, ('male', 'female'))
+    >>> len(data.train), data.train.rows, int(data.train.relevance.sum()), data.train.group_names
+    (5, 100, 10, ('male', 'female'))
     """
     whole_number(queries, "queries", least=1)
-    whole_number(list_length, "list_length", least=1)
-    if whole_number(relevant, "relevant", least=1) > list_length:
-        raise InputError(f"a list holds only {list_length}", column="relevant", value=relevant)
+    check_list_shape(list_length, "list_length", relevant)
     applicants = read_applicants()
     groups = groups_of(applicants, group)
     parts = _stratified_thirds(applicants, groups, generator_of(seed, 0))

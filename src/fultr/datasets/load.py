@@ -9,7 +9,7 @@ from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import read_dataset
 from fultr.data.letor import read_letor
 from fultr.data.splits import DataSplits
-from fultr.datasets.arguments import known_names
+from fultr.datasets.arguments import PARTS, known_names
 from fultr.datasets.german import german_credit
 from fultr.datasets.mslr import mslr
 from fultr.datasets.studios import studios
@@ -18,7 +18,6 @@ from fultr.errors import InputError
 from fultr.files import existing_file
 
 NAMES = ("german", "studios", "synthetic", "mslr:FOLDER")
-SPLITS = ("train", "valid", "test")
 LETOR_ENDINGS = (".txt", ".svm", ".letor", ".dat")
 TABLE_ENDINGS = (".arrow", ".parquet", ".csv")
 
@@ -54,8 +53,8 @@ def load(
     <RankingDataset German Credit (UCI), test: 500 lists, 10000 rows, 61 features, 2 groups>
     """
     text = str(source)
-    if split is not None and split not in SPLITS:
-        raise InputError(f"no such split; {known_names(str(split), SPLITS)}", column="split", value=split)
+    if split is not None and split not in PARTS:
+        raise InputError(f"no such split; {known_names(str(split), PARTS)}", column="split", value=split)
     if text == "german":
         _refuse(text, groups=groups)
         return _part(german_credit(seed) if group is None else german_credit(seed, group), split)
@@ -88,9 +87,9 @@ def _reader(text: str) -> Callable[[Path], RankingDataset]:
         return read_letor
     if ending in TABLE_ENDINGS:
         return read_dataset
-    if path.is_dir():
+    if text and path.is_dir():
         raise InputError(f"is a folder; for a fold of MSLR write mslr:{text}", file=text)
-    if path.exists():
+    if text and path.exists():
         endings = ", ".join((*LETOR_ENDINGS, *TABLE_ENDINGS))
         raise InputError(f"the name of a file of data must end in one of: {endings}", file=text)
     if len(path.parts) > 1 or ending:

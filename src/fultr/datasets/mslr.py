@@ -12,7 +12,7 @@ from fultr.data.dataset import RankingDataset, concatenate, rows_of
 from fultr.data.letor import read_letor
 from fultr.data.splits import DataSplits, refuse_shared_queries
 from fultr.datasets.arguments import finite_number, generator_of, whole_number
-from fultr.datasets.candidates import draw_candidates
+from fultr.datasets.candidates import check_list_shape, draw_candidates
 from fultr.datasets.column_scaling import ColumnScaling, fit_column_scaling
 from fultr.datasets.interval_groups import interval_codes, interval_names, quantile_cuts
 from fultr.datasets.mslr_features import FEATURE_NAMES, GROUP_COLUMN
@@ -78,9 +78,7 @@ def mslr(
     whole_number(groups, "groups", least=2)
     whole_number(lists_per_query, "lists_per_query", least=1)
     finite_number(relevant_from, "relevant_from")
-    whole_number(candidates, "candidates", least=2)
-    if whole_number(relevant, "relevant", least=1) > candidates:
-        raise InputError(f"a list holds only {candidates}", column="relevant", value=relevant)
+    check_list_shape(candidates, "candidates", relevant)
     fold = _fold_of(Path(folder))
     parts = _read_parts(fold)
     if resplit is not None:

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from fultr.data.dataset import RankingDataset
 from fultr.data.splits import DataSplits
-from fultr.datasets.arguments import finite_number, generator_of, whole_number
+from fultr.datasets.arguments import PARTS, finite_number, generator_of, whole_number
 from fultr.datasets.interval_groups import interval_codes, interval_names, quantile_cuts
 from fultr.datasets.synthetic_world import HiddenItems, SyntheticWorld, draw_items, make_world
 from fultr.errors import InputError
 
-PARTS = ("train", "valid", "test")
 LEAST_NOISE = 1 / 3
 """Noise of the group of highest quality, as a part of that of the lowest."""
 
@@ -79,23 +78,13 @@ def synthetic(
     Examples
     --------
     >>> data = synthetic(queries=30, list_length=(5, 10), relevant=1, seed=7)
-    >>> len(data.train), len(data.test), data.train.relevance.sum(), data.train.features.shape[1]
-    (30, 10, 30.0, 136)
+    >>> len(data.train), len(data.test), int(data.train.relevance.sum()), data.train.features.shape[1]
+    (30, 10, 30, 136)
     """
-    whole_number(queries, "queries", least=1)
-    third = max(1, queries // 3)
-    sizes = (
-        queries,
-        third if valid_queries is None else whole_number(valid_queries, "valid_queries", least=1),
-        third if test_queries is None else whole_number(test_queries, "test_queries", least=1),
-    )
-    shortest, longest = _lengths_of(list_length)
-    if relevant is not None and whole_number(relevant, "relevant", least=1) >= shortest:
-        problem = f"must be below the length of the shortest list, {shortest}"
-        raise InputError(problem, column="relevant", value=relevant)
+    sizes = _sizes_of(queries, valid_queries, test_queries)
+    shortest, longest = _lengths_of(list_length, relevant)
     whole_number(features, "features", least=2)
-    whole_number(groups, "groups", least=2)
-    noise = _noise_of(feature_noise, groups)
+    noise = _noise_of(feature_noise, whole_number(groups, "groups", least=2))
     world = make_world(features - 1, whole_number(function_seed, "function_seed"))
     generators = [generator_of(seed, number) for number in range(len(PARTS))]
     items = [
@@ -103,16 +92,23 @@ def synthetic(
         for size, generator in zip(sizes, generators, strict=True)
     ]
     view = _view_of(items[0], groups, noise)
-    first_query = np.cumsum([0, *sizes])
-    return DataSplits(
-        *(
-            _dataset(world, items[number], view, relevant, int(first_query[number]), generators[number], part)
-            for number, part in enumerate(PARTS)
-        )
+    made = []
+    for number, part in enumerate(PARTS):
+        table = view.features(world, items[number], generators[number])
+        made.append(_dataset(table, items[number], view, relevant, sum(sizes[:number]), part))
+    return DataSplits(*made)
+
+
+def _sizes_of(queries: int, valid_queries: int | None, test_queries: int | None) -> tuple[int, int, int]:
+    third = max(1, whole_number(queries, "queries", least=1) // 3)
+    return (
+        queries,
+        third if valid_queries is None else whole_number(valid_queries, "valid_queries", least=1),
+        third if test_queries is None else whole_number(test_queries, "test_queries", least=1),
     )
 
 
-def _lengths_of(list_length: int | tuple[int, int]) -> tuple[int, int]:
+def _lengths_of(list_length: int | tuple[int, int], relevant: int | None) -> tuple[int, int]:
     both = list_length if isinstance(list_length, Sequence) else (list_length, list_length)
     try:
         low, high = both
@@ -120,6 +116,9 @@ def _lengths_of(list_length: int | tuple[int, int]) -> tuple[int, int]:
         problem = "must be a number, or the lowest and the highest"
         raise InputError(problem, column="list_length", value=list_length) from None
     low = whole_number(low, "list_length", least=2)
+    if relevant is not None and whole_number(relevant, "relevant", least=1) >= low:
+        problem = f"must be below the length of the shortest list, {low}"
+        raise InputError(problem, column="relevant", value=relevant)
     return low, whole_number(high, "list_length", least=low)
 
 
@@ -143,6 +142,21 @@ class _View:
     quality_mean: float
     quality_deviation: float
 
+    def features(
+        self, world: SyntheticWorld, items: HiddenItems, generator: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Return what is measured of the items, each column in place: the table may be large."""
+        rows, signals = items.score.size, world.loadings.shape[1]
+        group = interval_codes(items.quality, self.cuts)
+        table = np.empty((rows, signals + 1), dtype=np.float32)
+        measured = table[:, :signals]
+        measured[:] = generator.standard_normal((rows, signals), dtype=np.float32)
+        measured *= self.noise.astype(np.float32)[group, None]
+        measured += items.properties.astype(np.float32) @ world.loadings
+        measured /= np.float32(self.feature_deviation)
+        table[:, signals] = (items.quality - self.quality_mean) / self.quality_deviation
+        return table
+
 
 def _view_of(training: HiddenItems, groups: int, noise: NDArray[np.float64]) -> _View:
     cuts = quantile_cuts(training.quality, groups, "quality")
@@ -157,27 +171,18 @@ def _view_of(training: HiddenItems, groups: int, noise: NDArray[np.float64]) -> 
 
 
 def _dataset(
-    world: SyntheticWorld,
+    table: NDArray[np.float32],
     items: HiddenItems,
     view: _View,
     relevant: int | None,
     first_query: int,
-    generator: np.random.Generator,
     part: str,
 ) -> RankingDataset:
-    lengths = np.diff(items.offsets)
-    group = interval_codes(items.quality, view.cuts)
-    signals = world.loadings.shape[1]
-    table = np.empty((items.score.size, signals + 1), dtype=np.float32)
-    table[:, :signals] = generator.standard_normal((items.score.size, signals), dtype=np.float32)
-    table[:, :signals] *= view.noise.astype(np.float32)[group, None]
-    table[:, :signals] += items.properties.astype(np.float32) @ world.loadings
-    table[:, :signals] /= np.float32(view.feature_deviation)
-    table[:, signals] = (items.quality - view.quality_mean) / view.quality_deviation
+    lengths, signals = np.diff(items.offsets), table.shape[1] - 1
     return RankingDataset(
         table,
         items.offsets,
-        group=group,
+        group=interval_codes(items.quality, view.cuts),
         group_names=interval_names("quality", view.cuts),
         relevance=_relevance(items, relevant),
         query_id=np.arange(first_query, first_query + lengths.size),

@@ -1,0 +1,1 @@
+"""The commands: argument handling, output and exit codes."""

@@ -1,0 +1,77 @@
+"""The `fultr` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from fultr import __version__
+from fultr.cli.convert import convert
+from fultr.cli.demo import demo
+from fultr.cli.inspect import inspect
+from fultr.cli.noise import noise
+from fultr.cli.output import say
+from fultr.cli.simulate import simulate
+from fultr.errors import FultrError, InputError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+for command in (demo, simulate, inspect, convert, noise):
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def overview(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Learn rankings from clicks that are useful to searchers and fair to the items ranked.
+
+    Start with: fultr demo
+    """
+    if version:
+        typer.echo(f"fultr {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 success, 2 bad input, 1 a failure of our own."""
+    try:
+        code = app(
+            args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        say(f"fultr: {error.format_message()} (see --help)")
+        return 2
+    except InputError as error:
+        say(f"fultr: {error}")
+        return 2
+    except FultrError as error:
+        say(f"fultr: {error}")
+        return 1
+    except (KeyboardInterrupt, typer.Abort):
+        say("fultr: interrupted; nothing was written")
+        return 130
+    except BrokenPipeError:
+        # whoever read our output has seen enough; keep Python from complaining about it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        # the last resort: a line instead of a traceback, unless one is asked for
+        if os.environ.get("FULTR_TRACEBACK"):
+            traceback.print_exc()
+        hint = "FULTR_TRACEBACK=1 shows where; please report it"
+        say(f"fultr: internal error: {type(error).__name__}: {error} ({hint})")
+        return 1
+    return int(code or 0)
+
+
+def main() -> None:
+    """Run as a console command."""
+    sys.exit(run())

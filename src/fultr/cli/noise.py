@@ -1,0 +1,45 @@
+"""`fultr noise`: click noise from planted items."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fultr.cli.options import BiasFile, Column, Eta, Json, position_bias, renamed_columns
+from fultr.cli.output import print_json, results
+from fultr.clicks import estimate_noise
+from fultr.data import read_log
+
+
+def noise(
+    log: Annotated[Path, typer.Argument(help="A click log with planted items (a column 'planted').")],
+    eta: Eta = None,
+    bias: BiasFile = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the interval.")] = 0.95,
+    column: Column = None,
+    json: Json = False,
+) -> None:
+    """Estimate eps_minus, the probability that an examined irrelevant item is clicked.
+
+    Items known to be irrelevant are planted into some rankings; at position k they are clicked with
+    probability v_k eps_minus. The position bias comes with the log, or is given.
+
+    \b
+    Example:
+      fultr simulate german --impressions 50000 --eps-minus 0.1 --plant 0.05 --out clicks.parquet
+      fultr noise clicks.parquet
+    """
+    renamed = renamed_columns(column)
+    estimate = estimate_noise(
+        read_log(log, columns=renamed, features=[]), position_bias(eta, bias), level=level
+    )
+    if json:
+        print_json(estimate.to_dict())
+        return
+    results().print(
+        f"eps_minus = {estimate.eps_minus:.4f}"
+        f"  ({estimate.level:.0%} interval {estimate.low:.4f} to {estimate.high:.4f};"
+        f" {estimate.clicks:,} clicks on {estimate.planted:,} planted items)"
+    )

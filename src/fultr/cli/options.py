@@ -1,0 +1,60 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fultr.click_model import PositionBias
+from fultr.data.log_table import OPTIONAL, REQUIRED
+from fultr.errors import InputError
+from fultr.files import existing_file
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+Eta = Annotated[float | None, typer.Option(help="Position bias v_k = (1/k)^eta.")]
+BiasFile = Annotated[
+    Path | None,
+    typer.Option("--bias", help="Position bias from a JSON file with 'values' from position 1 on."),
+]
+Items = Annotated[
+    Path | None,
+    typer.Option(help="The table of documents with their features, keyed by query_id and doc_id."),
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Where the log calls a column otherwise: NAME=COLUMN, e.g. query_id=search_id. Repeatable."
+    ),
+]
+
+
+def position_bias(eta: float | None, file: Path | None) -> PositionBias | None:
+    """Return the position bias asked for, if any."""
+    if file is None:
+        return None if eta is None else PositionBias.power(eta)
+    if eta is not None:
+        raise InputError("give --eta or --bias, not both")
+    try:
+        content = json.loads(existing_file(file).read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"is no JSON file: {error}", file=file) from None
+    try:
+        return PositionBias.from_dict(content)
+    except InputError as error:
+        raise error.located(file) from None
+
+
+def renamed_columns(pairs: list[str] | None) -> dict[str, str]:
+    """Turn NAME=COLUMN options into a mapping."""
+    renamed = {}
+    for pair in pairs or []:
+        name, equals, column = pair.partition("=")
+        if not (equals and name and column) or name not in (*REQUIRED, *OPTIONAL):
+            known = ", ".join((*REQUIRED, *OPTIONAL))
+            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {known}", value=pair)
+        renamed[name] = column
+    return renamed
