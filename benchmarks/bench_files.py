@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 PARTS = ("train", "vali", "test")
@@ -77,7 +78,7 @@ def large_rows(samples: list[Path], folder: Path, rows: int) -> Iterator[Row]:
     text, arrow, parquet = (folder / f"large.{ending}" for ending in ("txt", "arrow", "parquet"))
     write_large(samples, text, rows)
     megabytes = text.stat().st_size / 1e6
-    reading = seconds(lambda: read_bytes(text))
+    reading = seconds(partial(read_bytes, text))
     ours = in_process(READ_ONCE, text)["seconds"]
     yield (
         f"read_letor, {megabytes:.0f} MB",
@@ -90,9 +91,7 @@ def large_rows(samples: list[Path], folder: Path, rows: int) -> Iterator[Row]:
         stored = path.stat().st_size / 1e6
         yield f"write {path.suffix}, {stored:.0f} MB", f"{converted[path.suffix]:.2f} s", ""
         for state, code in (("cached", LOAD), ("from disk", LOAD_FROM_DISK)):
-            bytes_alone = seconds(
-                lambda path=path: read_bytes(path), path if code == LOAD_FROM_DISK else None
-            )
+            bytes_alone = seconds(partial(read_bytes, path), path if code == LOAD_FROM_DISK else None)
             loading = in_process(code, path)["seconds"]
             ratio = f"{loading / bytes_alone:.2f} x reading the bytes"
             yield f"load {path.suffix}, {state}", speed(stored, loading), ratio

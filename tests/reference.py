@@ -13,11 +13,10 @@ from fultr import ClickLog, CompactLog, PositionBias
 
 def plackett_luce_probability(scores: list[float], ranking: tuple[int, ...]) -> float:
     """P(ranking) = prod_i exp(h_i) / sum_{j >= i} exp(h_j)."""
-    weights = [math.exp(score - max(scores)) for score in scores]
     left = list(ranking)
     probability = 1.0
     for item in ranking:
-        probability *= weights[item] / sum(weights[other] for other in left)
+        probability /= sum(math.exp(min(scores[other] - scores[item], 700.0)) for other in left)
         left.remove(item)
     return probability
 

@@ -48,7 +48,8 @@ def logs(draw: st.DrawFn, *, ids: bool | None = None) -> ClickLog:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     impressions = draw(st.integers(1, 8))
     lists = rng.integers(len(data), size=impressions)
-    position, click = [], []
+    position: list[int] = []
+    click: list[bool] = []
     planted: dict[str, list[int]] = {"impression": [], "position": [], "click": []}
     with_planted, top = draw(st.booleans()), draw(st.integers(1, 8))
     for number, which in enumerate(lists):

@@ -60,7 +60,7 @@ def datasets(draw: st.DrawFn) -> RankingDataset:
         query_id=ids(lists, unique=False),
         doc_id=ids(rows, unique=True),
         feature_names=draw(st.lists(NAMES, unique=True, min_size=width, max_size=width)),
-        group_columns=draw(st.sets(st.integers(0, width - 1))) if width else (),
+        group_columns=sorted(draw(st.sets(st.integers(0, width - 1)))) if width else (),
         comment=draw(st.none() | st.lists(st.text(), min_size=rows, max_size=rows).map(lambda c: c or None)),
         source=draw(st.text()),
     )
@@ -164,7 +164,8 @@ def test_a_labelled_table_with_a_column_for_each_feature(tmp_path: Path, ending:
     expected = RankingDataset(
         [[0.1, 1], [0.3, 3], [0.2, 2], [0.4, 4]],
         [0, 2, 4],
-        group=["m", "f", None, "m"],
+        group=[1, 0, -1, 1],
+        group_names=["f", "m"],
         relevance=[1, 2, 0, 0.5],
         query_id=["q", "r"],
         doc_id=[1, 2, 1, 3],
@@ -239,6 +240,35 @@ def test_a_wrong_table_is_named(
         read_dataset(path)
     assert (caught.value.file, caught.value.row, caught.value.column) == (str(path), row, column)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_tables_that_cannot_be_a_dataset_are_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"mine{ending}"
+    write_table(pa.table(labelled()).slice(0, 0), path)
+    with pytest.raises(InputError, match="no rows"):
+        read_dataset(path)
+    columns = labelled()
+    write_table(pa.table([*columns.values(), columns["age"]], names=[*columns, "age"]), path)
+    with pytest.raises(InputError, match="two columns have this name") as caught:
+        read_dataset(path)
+    assert caught.value.column == "age"
+
+
+def test_feature_lists_must_have_one_length_over_all_batches(tmp_path: Path) -> None:
+    columns = labelled(price=None, age=None)
+    parts = [pa.table({**columns, "features": [[1.0] * width] * 4}) for width in (1, 2)]
+    path = write_table(pa.concat_tables(parts), tmp_path / "mine.arrow")
+    with pytest.raises(InputError, match="number of features differs"):
+        read_dataset(path)
+
+
+def test_a_csv_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        '# fultr {"version": 1, "kind": "click-log"}\nquery_id,relevance,x\n1,0,5\n'
+    )
+    with pytest.raises(InputError, match="holds no dataset but a click-log"):
+        read_dataset(tmp_path / "log.csv")
 
 
 def test_a_wrong_value_in_csv_is_named_by_its_line(tmp_path: Path) -> None:

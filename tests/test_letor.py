@@ -183,7 +183,7 @@ DECIMALS = st.from_regex(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=DECIMALS)
 @example("1e-45")
 @example("7e-46")
@@ -213,6 +213,19 @@ def test_numbers_in_a_file_are_what_python_makes_of_them(write: Write, numbers: 
     pairs = " ".join(f"{index}:{number}" for index, number in enumerate(numbers, start=1))
     data = read_letor(write(f"1 qid:1 {pairs}"))
     assert data.features.tobytes() == b"".join(map(as_float32, numbers))
+
+
+def test_many_random_numbers_are_what_python_makes_of_them() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20_000):
+        digits = "".join(map(str, generator.integers(0, 10, generator.integers(1, 26))))
+        point = generator.integers(0, len(digits) + 1)
+        exponent = generator.choice(["", "e3", "E-7", "e+20", "e-30", "e-44"])
+        text = f"{generator.choice(['', '-', '+'])}{digits[:point]}.{digits[point:]}{exponent}"
+        status, value = parsed_number(text)
+        assert status != letor_kernel.MALFORMED
+        if status == letor_kernel.EXACT:
+            assert np.float32(value).tobytes() == as_float32(text), text
 
 
 def test_hardly_any_number_is_left_to_python() -> None:

@@ -19,6 +19,9 @@ from fultr.cli.output import say
 from fultr.cli.simulate import simulate
 from fultr.errors import FultrError, InputError
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, which typer turns the interrupt into."""
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 for command in (demo, simulate, inspect, convert, noise):
     app.command()(command)
@@ -46,6 +49,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
         )
         sys.stdout.flush()
+        if code == INTERRUPTED:
+            say("fultr: interrupted; nothing was written")
     except typer.TyperException as error:
         say(f"fultr: {error.format_message()} (see --help)")
         return 2
@@ -55,13 +60,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except FultrError as error:
         say(f"fultr: {error}")
         return 1
-    except (KeyboardInterrupt, typer.Abort):
-        say("fultr: interrupted; nothing was written")
-        return 130
     except BrokenPipeError:
         # whoever read our output has seen enough; keep Python from complaining about it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1
     except Exception as error:
         # the last resort: a line instead of a traceback, unless one is asked for
         if os.environ.get("FULTR_TRACEBACK"):

@@ -22,6 +22,8 @@ IMPRESSIONS_A_STEP = 16_384
 STEPS_WITHOUT_CLICK = 200
 """After so many steps without any click, asking for clicks is given up."""
 
+NO_CLICK = "not one click in {} impressions: relevant items are never examined, or there are none"
+
 
 @dataclass(frozen=True)
 class Planting:
@@ -122,7 +124,7 @@ def simulate_clicks(
             step = step[:last]
         steps.append(step if keep_empty else step.drop_empties())
         if done == 0 and drawn >= IMPRESSIONS_A_STEP * STEPS_WITHOUT_CLICK:
-            raise InputError(f"not one click in {drawn} impressions: no relevant item is ever examined")
+            raise InputError(NO_CLICK.format(drawn))
         if progress is not None:
             progress(done, wanted)
     origin = {
@@ -132,6 +134,8 @@ def simulate_clicks(
         "clicks" if impressions is None else "impressions": wanted,
     }
     log = _join_steps(steps)
+    if not log.click.any():
+        raise InputError(NO_CLICK.format(drawn if impressions is None else impressions))
     return replace(log, position_bias=bias, noise=noise, empties_dropped=not keep_empty, origin=origin)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,7 +48,7 @@ class Planted:
         return int(self.impression.size)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class ClickLog:
     """Impressions of candidate lists, with positions and clicks; those without a click included.
 
@@ -85,40 +85,57 @@ class ClickLog:
     lists: NDArray[np.int64]
     position: NDArray[np.int32]
     click: NDArray[np.bool_]
-    propensity: NDArray[np.float64] | None = None
-    planted: Planted = field(default_factory=Planted.none)
-    impression_id: Ids | None = None
-    timestamp: NDArray[Any] | None = None
-    position_bias: PositionBias | None = None
-    noise: ClickNoise | None = None
-    empties_dropped: bool = False
-    origin: dict[str, Any] = field(default_factory=dict)
+    propensity: NDArray[np.float64] | None
+    planted: Planted
+    impression_id: Ids | None
+    timestamp: NDArray[Any] | None
+    position_bias: PositionBias | None
+    noise: ClickNoise | None
+    empties_dropped: bool
+    origin: dict[str, Any]
 
-    def __post_init__(self) -> None:
-        lists = np.asarray(self.lists, dtype=np.int64)
-        if lists.size and not 0 <= lists.min() <= lists.max() < len(self.data):
-            raise InputError(
-                f"a list must be one of 0..{len(self.data) - 1}", column="lists", value=lists.max()
-            )
-        set_field = object.__setattr__
-        set_field(self, "lists", lists)
-        entries = int(self.offsets[-1])
-        set_field(self, "position", _as_positions(self.position, entries))
-        set_field(self, "click", _as_clicks(self.click, entries))
-        if self.impression_id is not None:
-            set_field(self, "impression_id", as_ids(self.impression_id, "impression_id"))
-        for name, of_impressions in (("impression_id", self.impression_id), ("timestamp", self.timestamp)):
-            if of_impressions is not None and of_impressions.shape != lists.shape:
-                problem = f"must have one value for each of {lists.size} impressions"
-                raise InputError(problem, column=name, value=of_impressions.shape)
-        unseen = np.flatnonzero(self.click & (self.position == NOT_SHOWN))
+    def __init__(
+        self,
+        data: RankingDataset,
+        lists: ArrayLike,
+        position: ArrayLike,
+        click: ArrayLike,
+        *,
+        propensity: ArrayLike | None = None,
+        planted: Planted | None = None,
+        impression_id: ArrayLike | None = None,
+        timestamp: ArrayLike | None = None,
+        position_bias: PositionBias | None = None,
+        noise: ClickNoise | None = None,
+        empties_dropped: bool = False,
+        origin: dict[str, Any] | None = None,
+    ) -> None:
+        shown_lists = _as_lists(lists, len(data))
+        entries, size = int(data.lengths[shown_lists].sum()), shown_lists.size
+        positions, clicks = _as_positions(position, entries), _as_clicks(click, entries)
+        unseen = np.flatnonzero(clicks & (positions == NOT_SHOWN))
         if unseen.size:
             raise InputError(
                 "a click on an item that was not shown", row=unseen[0] + 1, column="click", value=1
             )
-        if self.propensity is not None:
-            shown = self.position != NOT_SHOWN
-            set_field(self, "propensity", _as_propensities(self.propensity, shown))
+        fields: dict[str, Any] = {
+            "data": data,
+            "lists": shown_lists,
+            "position": positions,
+            "click": clicks,
+            "propensity": None
+            if propensity is None
+            else _as_propensities(propensity, positions != NOT_SHOWN),
+            "planted": Planted.none() if planted is None else planted,
+            "impression_id": _of_impressions(impression_id, size, "impression_id"),
+            "timestamp": _of_impressions(timestamp, size, "timestamp"),
+            "position_bias": position_bias,
+            "noise": noise,
+            "empties_dropped": bool(empties_dropped),
+            "origin": dict(origin or {}),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
         self._check_planted()
         self._refuse_repeated_positions()
 
@@ -368,6 +385,28 @@ class ClickLog:
                 if code != UNKNOWN_GROUP or bool((group == code).any())
             },
         }
+
+
+def _as_lists(values: ArrayLike, lists: int) -> NDArray[np.int64]:
+    given = np.asarray(values, dtype=np.int64)
+    outside = np.flatnonzero((given < 0) | (given >= lists))
+    if given.ndim != 1 or outside.size:
+        value = given[outside[0]] if outside.size else given.shape
+        raise InputError(
+            f"a list must be one of 0..{lists - 1} for each impression", column="lists", value=value
+        )
+    return given
+
+
+def _of_impressions(values: ArrayLike | None, size: int, column: str) -> NDArray[Any] | None:
+    if values is None:
+        return None
+    given = as_ids(values, column) if column == "impression_id" else np.asarray(values)
+    if given.shape != (size,):
+        raise InputError(
+            f"must have one value for each of {size} impressions", column=column, value=given.shape
+        )
+    return given
 
 
 def _as_positions(values: ArrayLike, entries: int) -> NDArray[np.int32]:

@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from fultr.errors import InputError
 
+FEATURE_PREFIX = "feature_"
+"""What the name of a column starts with that holds one feature."""
+
 LIST_COLUMN = "features"
 """The name of a column that holds all features of a row as one list."""
 

@@ -86,7 +86,8 @@ class CompactLog:
         return self._by_row(self.cells.clicks.astype(np.float64))
 
     def _by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)
+        sums = np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)
+        return np.asarray(sums, dtype=np.float64)
 
 
 def count_cells(

@@ -83,7 +83,7 @@ class RankingDataset:
         features: ArrayLike,
         offsets: ArrayLike,
         *,
-        group: ArrayLike | None = None,
+        group: ArrayLike | Sequence[object] | None = None,
         group_names: Sequence[str] = (),
         relevance: ArrayLike | None = None,
         query_id: ArrayLike | None = None,
@@ -372,7 +372,7 @@ def _as_offsets(values: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 
 def _as_groups(
-    values: ArrayLike | None, names: tuple[str, ...], rows: int
+    values: ArrayLike | Sequence[object] | None, names: tuple[str, ...], rows: int
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     if len(set(names)) != len(names):
         raise InputError("group names must differ", column="group_names", value=names)

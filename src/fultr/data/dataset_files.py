@@ -10,7 +10,6 @@ in the metadata of the schema.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,23 @@ import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from fultr.data import columns
-from fultr.data.columns import LIST_COLUMN, Place, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids
 from fultr.data.labelled_tables import ID_COLUMNS, KIND, labelled_dataset
-from fultr.data.log_files import FEATURE_PREFIX
-from fultr.data.table_files import FORMAT_VERSION, METADATA_KEY, Table, open_table, parse_metadata
+from fultr.data.table_files import (
+    FORMAT_VERSION,
+    METADATA_KEY,
+    UNREADABLE,
+    damaged,
+    open_table,
+    parse_metadata,
+    table_of,
+)
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
 ROWS_A_GROUP = 1 << 16
-UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError, MemoryError)
-"""What pyarrow raises for damaged files: names that are no text and sizes that are too large, too."""
 
 
 def write_dataset(data: RankingDataset, path: str | Path) -> None:
@@ -139,10 +143,10 @@ def _read_arrow(file: Path) -> RankingDataset:
         table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
         table.validate(full=True)
     except UNREADABLE as error:
-        raise _damaged(file, "Arrow", error) from None
+        raise damaged(file, "Arrow", error) from None
     about = parse_metadata((table.schema.metadata or {}).get(METADATA_KEY), file)
     if not about:
-        return labelled_dataset(_batched(table, file))
+        return labelled_dataset(table_of(table, file))
     _check_metadata(about, file)
     features = np.empty((table.num_rows, 0), dtype=np.float32)
     if about["feature_names"]:
@@ -182,7 +186,7 @@ def _read_parquet(file: Path) -> RankingDataset:
     except InputError:
         raise
     except UNREADABLE as error:
-        raise _damaged(file, "Parquet", error) from None
+        raise damaged(file, "Parquet", error) from None
     return _own_dataset(table, features, about, file)
 
 
@@ -270,20 +274,3 @@ def _group_codes(column: pa.ChunkedArray, names: list[str], place: Place) -> NDA
         problem = f"unknown group; expected one of: {', '.join(names)}"
         raise place.error(problem, index, "group", labels[index].as_py())
     return np.asarray(codes.fill_null(UNKNOWN_GROUP), dtype=np.int32)
-
-
-def _damaged(file: Path, kind: str, error: Exception) -> InputError:
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return InputError(f"is no readable {kind} file, or damaged: {first_line}", file=file)
-
-
-def _batched(table: pa.Table, file: Path) -> Table:
-    """Treat an Arrow file that is not ours as any other table."""
-
-    def batches(names: list[str]) -> Iterator[tuple[dict[str, pa.Array], Place]]:
-        first_row = 1
-        for batch in table.select(names).to_batches(max_chunksize=ROWS_A_GROUP):
-            yield dict(zip(names, batch.columns, strict=True)), Place(file, first_row)
-            first_row += batch.num_rows
-
-    return Table(table.schema, {}, batches, file)

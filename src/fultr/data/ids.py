@@ -17,7 +17,7 @@ TEXT = np.dtypes.StringDType()
 UNKNOWN_GROUP = -1
 
 
-def as_column(values: ArrayLike) -> NDArray[Any]:
+def as_column(values: ArrayLike | Sequence[object]) -> NDArray[Any]:
     """Return values as an array that holds what was given.
 
     numpy would turn a list of text with a number or a missing value in it into text all through.

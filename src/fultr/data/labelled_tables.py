@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from fultr.data import columns
 from fultr.data.coding import Coder
-from fultr.data.columns import LIST_COLUMN, Place, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.ids import TEXT, UNKNOWN_GROUP
-from fultr.data.log_files import FEATURE_PREFIX
 from fultr.data.table_files import Table
 from fultr.errors import InputError
 

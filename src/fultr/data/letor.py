@@ -210,17 +210,18 @@ class _Rows:
 
     def _add_words(self, text: NDArray[np.uint8], spans: NDArray[np.int64]) -> None:
         """Keep the query ids, where they are text, and the comments of the rows just parsed."""
-        if not self.integer_queries:
-            codes = self.query_codes
-            words = [bytes(text[start:stop]).decode("utf-8", "replace") for start, stop in spans[:, :2]]
-            self.query[self.count : self.count + len(words)] = [
-                codes.setdefault(word, len(codes)) for word in words
-            ]
-        # in most files there are none, and then the rows need not be looked at one by one
         comments = [""] * len(spans)
-        if np.any(spans[:, 2] < spans[:, 3]):
+        has_comments = bool(np.any(spans[:, 2] < spans[:, 3]))
+        # in most files there is neither, and then the rows need not be looked at one by one
+        if has_comments or not self.integer_queries:
+            words = text.tobytes()
+        if not self.integer_queries:
+            queries = [words[start:stop].decode("utf-8", "replace") for start, stop in spans[:, :2].tolist()]
+            codes = [self.query_codes.setdefault(query, len(self.query_codes)) for query in queries]
+            self.query[self.count : self.count + len(codes)] = codes
+        if has_comments:
             comments = [
-                bytes(text[start + 1 : stop]).decode("utf-8", "replace").strip()
+                words[start + 1 : stop].decode("utf-8", "replace").strip()
                 for start, stop in spans[:, 2:].tolist()
             ]
         self._add_comments(comments)

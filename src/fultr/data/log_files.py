@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
 from fultr.data.coding import OnConflict
-from fultr.data.columns import LIST_COLUMN, Place, is_number, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, is_number, require_columns
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import Ids
 from fultr.data.log_table import OPTIONAL, REQUIRED, LogBuilder
@@ -29,7 +29,6 @@ from fultr.data.table_files import Table, is_csv, open_table, table_of, write_ta
 from fultr.errors import InputError
 from fultr.files import atomic_write
 
-FEATURE_PREFIX = "feature_"
 KEYS = ("query_id", "doc_id")
 IMPRESSIONS_A_PART = 16_384
 LOG = "click-log"
@@ -61,7 +60,7 @@ def read_log(
         Where the table calls a column otherwise, e.g. `{"query_id": "search_id"}`.
     features
         The columns that hold features; by default `features` or those that start with `feature_`, and in a
-        table of documents all other numbers.
+        table of documents all other numbers. An empty list reads no features at all.
     group_names
         The groups there are; another one in the table is then an error.
     on_conflict
@@ -69,7 +68,8 @@ def read_log(
         "first" or the "last".
     """
     table = open_table(path)
-    if items is None and table.file is not None:
+    features_wanted = features is None or len(features) > 0
+    if items is None and features_wanted and table.file is not None:
         items = _items_beside(table.metadata, table.file)
     documents = None if items is None else open_table(items)
     return _build(table, documents, columns or {}, features, group_names, on_conflict)
@@ -117,6 +117,7 @@ def _build(
         on_conflict=on_conflict,
         text_ids=table.is_text or (documents is not None and documents.is_text),
         keep_text=about.get("text_ids", ()),
+        file=table.file,
     )
     found: tuple[str, ...] = ()
     if documents is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ class LogBuilder:
     text_ids
         Treat ids as text while reading, as a CSV file gives them, and as whole numbers in the end if all of
         a column are and it is not one of `keep_text`.
+    file
+        Where the table comes from, for errors that concern no single row.
     """
 
     def __init__(
@@ -58,11 +61,12 @@ class LogBuilder:
         on_conflict: OnConflict = "error",
         text_ids: bool = False,
         keep_text: Collection[str] = (),
+        file: Path | None = None,
     ) -> None:
         self.group_names = None if group_names is None else tuple(group_names)
         self.text_ids = text_ids
         self.keep_text = keep_text
-        self.file: Any = None
+        self.file = file
         self.impressions, self.queries = Coder("impression_id"), Coder("query_id")
         self.documents, self.items, self.labels = Coder("doc_id"), Coder("doc_id"), Coder("group")
         self.item_group = Remembered("group", "document and query", on_conflict)
@@ -84,7 +88,6 @@ class LogBuilder:
 
     def add(self, batch: Batch, place: Place, features: Sequence[str] = ()) -> None:
         """Take rows of the log, with features in the columns named if there was no table of documents."""
-        self.file = place.file
         rows = self._impression_rows(batch, place)
         planted = np.zeros(rows["position"].size, dtype=np.bool_)
         if "planted" in batch:
@@ -270,7 +273,7 @@ def _refuse_repeated_documents(rows: Rows, by_item: NDArray[np.int64], builder: 
         raise InputError(problem, file=builder.file, row=second, column="doc_id", value=document)
 
 
-def _refuse_repeated_positions(candidates: Rows, planted: Rows, file: Any) -> None:
+def _refuse_repeated_positions(candidates: Rows, planted: Rows, file: Path | None) -> None:
     impression = np.concatenate([candidates["impression"], planted["impression"]])
     position = np.concatenate([candidates["position"], planted["position"]])
     row = np.concatenate([candidates["row"], planted["row"]])

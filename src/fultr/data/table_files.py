@@ -26,6 +26,8 @@ CSV_MARK = "# fultr "
 FORMAT_VERSION = 1
 ROWS_A_BATCH = 131_072
 CSV_BLOCK = 8 << 20
+UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError, MemoryError)
+"""What pyarrow raises for damaged files: names that are no text and sizes that are too large, too."""
 
 Batch = dict[str, pa.Array]
 
@@ -55,7 +57,7 @@ def is_csv(path: str | Path) -> bool:
     return ending == ".csv"
 
 
-def table_of(frame: Any) -> Table:
+def table_of(frame: Any, file: Path | None = None) -> Table:
     """Treat a pandas, polars or Arrow frame, or a mapping of columns, as a table."""
     try:
         table = frame if isinstance(frame, pa.Table) else pa.table(frame)
@@ -65,10 +67,10 @@ def table_of(frame: Any) -> Table:
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
         first_row = 1
         for batch in table.select(names).to_batches(max_chunksize=ROWS_A_BATCH):
-            yield dict(zip(names, batch.columns, strict=True)), Place(None, first_row)
+            yield dict(zip(names, batch.columns, strict=True)), Place(file, first_row)
             first_row += batch.num_rows
 
-    return Table(table.schema, {}, batches)
+    return Table(table.schema, {}, batches, file)
 
 
 def write_table(
@@ -109,8 +111,8 @@ def parse_metadata(text: bytes | str | None, file: Path) -> dict[str, Any]:
 def _open_parquet(file: Path) -> Table:
     try:
         schema = parquet.read_schema(file)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"is no readable Parquet file: {_first_line(error)}", file=file) from None
+    except UNREADABLE as error:
+        raise damaged(file, "Parquet", error) from None
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
         first_row = 1
@@ -119,11 +121,10 @@ def _open_parquet(file: Path) -> Table:
                 for batch in opened.iter_batches(ROWS_A_BATCH, columns=names):
                     yield {name: batch.column(name) for name in names}, Place(file, first_row)
                     first_row += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, InputError):
-                raise
-            problem = f"is damaged after row {first_row - 1}: {_first_line(error)}"
-            raise InputError(problem, file=file) from None
+        except InputError:
+            raise  # of whoever is using the batch
+        except UNREADABLE as error:
+            raise damaged(file, "Parquet", error) from None
 
     return Table(schema, parse_metadata((schema.metadata or {}).get(METADATA_KEY), file), batches, file)
 
@@ -173,23 +174,24 @@ def _csv_batches(
             ),
         )
         for batch in reader:
-            _refuse_ragged(ragged, file, header)
+            _refuse_ragged(ragged, file)
             yield {name: batch.column(name) for name in wanted}, Place(file, first_row)
             first_row += batch.num_rows
     except pa.ArrowException as error:
         if "Empty CSV" in str(error):
             return
-        raise InputError(f"is no readable CSV file: {_first_line(error)}", file=file) from None
-    _refuse_ragged(ragged, file, header)
+        raise damaged(file, "CSV", error) from None
+    _refuse_ragged(ragged, file)
 
 
-def _refuse_ragged(rows: list[arrow_csv.InvalidRow], file: Path, header: int) -> None:
+def _refuse_ragged(rows: list[arrow_csv.InvalidRow], file: Path) -> None:
     if rows:
         row = rows[0]
         problem = f"the row has {row.actual_columns} values, but there are {row.expected_columns} columns"
-        number = None if row.number is None else row.number + header
-        raise InputError(problem, file=file, row=number, value=row.text)
+        raise InputError(problem, file=file, row=row.number, value=row.text)
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def damaged(file: Path, kind: str, error: Exception) -> InputError:
+    """Return an error that says in a line why a file cannot be read."""
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return InputError(f"is no readable {kind} file, or damaged: {first_line}", file=file)

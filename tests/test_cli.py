@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fultr import ClickNoise, DataSplits, PositionBias, read_dataset, read_letor, read_log, write_letor
+from fultr.cli.main import run
+
+
+def result_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = run([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    code, out, err = result_of(capsys, *arguments, "--json")
+    assert code == 0, err
+    content = json.loads(out)
+    assert isinstance(content, dict)
+    return content
+
+
+@pytest.fixture
+def clicks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "clicks.parquet"
+    arguments = ("german", "--clicks", 500, "--eta", 1, "--eps-minus", 0.1, "--plant", 0.2, "--out", path)
+    assert result_of(capsys, "simulate", *arguments)[0] == 0
+    return path
+
+
+def test_simulate_writes_a_log_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clicks.parquet"
+    code, out, err = result_of(
+        capsys, "simulate", "german", "--clicks", 300, "--eps-minus", 0.1, "--out", path, "--seed", 4
+    )
+    assert code == 0
+    assert "By group" in out
+    assert "By position" in out
+    assert f"wrote {path}" in err
+    log = read_log(path)
+    assert log.clicked.sum() == 300
+    assert log.noise == ClickNoise(1.0, 0.1)
+    assert log.position_bias == PositionBias.power(1.0)
+    assert log.data.source == "German Credit (UCI), train"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("german", "--group", "sex", "--split", "test", "--logging", "random"),
+        ("studios", "--logging", "random"),
+        ("synthetic", "--groups", 3, "--drop-empty", "--top-k", 10),
+        ("german", "--features", "list", "--eta", 0.5, "--plant", 0.1, "--plant-positions", "2,3"),
+    ],
+)
+def test_simulate_serves_every_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[Any, ...]
+) -> None:
+    path = tmp_path / "log.parquet"
+    content = json_of(capsys, "simulate", *options, "--clicks", 100, "--out", path)
+    log = read_log(path)
+    assert json.loads(json.dumps(log.describe())) == content["log"]
+    assert set(content["files"]) == {str(file) for file in tmp_path.iterdir()}
+
+
+def test_the_same_seed_gives_the_same_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        json_of(
+            capsys, "simulate", "german", "--clicks", 50, "--seed", 9, "--out", tmp_path / name / "log.csv"
+        )
+    assert (tmp_path / "a/log.csv").read_bytes() == (tmp_path / "b/log.csv").read_bytes()
+
+
+def test_inspect_tells_logs_and_data_apart(
+    clicks: Path, tmp_path: Path, german: DataSplits, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert json_of(capsys, "inspect", clicks)["kind"] == "click log"
+    write_letor(german.valid[:5], tmp_path / "valid.txt")
+    content = json_of(capsys, "inspect", tmp_path / "valid.txt")
+    assert content["kind"] == "labelled data"
+    assert content["lists"] == 5
+    assert "group" in {finding["about"] for finding in content["findings"]}
+    code, out, _ = result_of(capsys, "inspect", clicks)
+    assert code == 0
+    assert "What to know" in out
+    assert "planted items" in out
+
+
+def test_convert_changes_formats(
+    clicks: Path, tmp_path: Path, german: DataSplits, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert result_of(capsys, "convert", clicks, tmp_path / "clicks.csv")[0] == 0
+    assert read_log(tmp_path / "clicks.csv").equals(read_log(clicks))
+    data = german.valid[:5]
+    write_letor(data, tmp_path / "valid.txt")
+    for name in ("valid.arrow", "valid.parquet", "again.txt"):
+        assert json_of(capsys, "convert", tmp_path / "valid.txt", tmp_path / name)["rows"] == 100
+    for again in (
+        read_dataset(tmp_path / "valid.arrow"),
+        read_dataset(tmp_path / "valid.parquet"),
+        read_letor(tmp_path / "again.txt"),
+    ):
+        np.testing.assert_array_equal(again.features, data.features)
+
+
+def test_noise_is_estimated_from_planted_items(clicks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json_of(capsys, "noise", clicks)
+    assert content["low"] < 0.1 < content["high"]
+    code, out, _ = result_of(capsys, "noise", clicks, "--eta", 1)
+    assert code == 0
+    assert out.startswith("eps_minus = 0.")
+    bias = clicks.with_name("bias.json")
+    bias.write_text(json.dumps({"values": [1 / k for k in range(1, 22)]}))
+    assert json_of(capsys, "noise", clicks, "--bias", bias)["eps_minus"] == pytest.approx(
+        content["eps_minus"]
+    )
+
+
+def test_demo_shows_groups_and_positions(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = result_of(capsys, "demo")
+    assert code == 0
+    assert "purpose:A43" in out
+    assert "By position" in out
+    assert json_of(capsys, "demo")["log"]["impressions"] > 5_000
+
+
+def test_columns_can_be_renamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "searches.csv"
+    path.write_text("impression_id,search,doc_id,position,click\n1,nurse,a,1,0\n1,nurse,b,2,1\n")
+    assert json_of(capsys, "inspect", path, "--column", "query_id=search")["clicks"] == 1
+
+
+def test_graded_judgments_can_be_binarized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "graded.txt"
+    path.write_text("".join(f"{k % 5} qid:{k // 5} 1:{k}\n" for k in range(50)))
+    common = ("simulate", path, "--clicks", 20, "--out", tmp_path / "log.parquet", "--logging", "random")
+    code, _, err = result_of(capsys, *common)
+    assert code == 2
+    assert "binarize" in err
+    assert result_of(capsys, *common, "--relevant-from", 3)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["demo", "simulate", "inspect", "convert", "noise"])
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = result_of(capsys, command, "--help")
+    assert code == 0
+    assert f"fultr {command}" in out.split("Example:")[1]
+    assert "--json" in out
+
+
+def test_overview_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = result_of(capsys)
+    assert code == 0
+    assert "Start with: fultr demo" in out
+    assert result_of(capsys, "--version")[1].startswith("fultr 0.")
+
+
+def test_failures_of_our_own_are_a_line_and_exit_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr("fultr.cli.simulate.write_log", broken)
+    arguments = ("simulate", "german", "--clicks", 5, "--out", tmp_path / "x.parquet")
+    code, _, err = result_of(capsys, *arguments)
+    assert code == 1
+    assert err.splitlines()[-1].startswith("fultr: internal error: RuntimeError: surprise")
+    assert "Traceback" not in err
+    monkeypatch.setenv("FULTR_TRACEBACK", "1")
+    assert "Traceback" in result_of(capsys, *arguments)[2]
+
+    def full(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fultr.cli.simulate.write_log", full)
+    code, _, err = result_of(capsys, *arguments)
+    assert code == 130
+    assert "interrupted" in err
+
+
+def test_output_can_be_piped_into_something_that_stops_reading() -> None:
+    command = f"{sys.executable} -c 'from fultr.cli.main import main; main()' demo | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "loan queries" in done.stdout
+
+
+def test_the_command_is_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fultr", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("fultr 0.")

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fultr import ClickLog, InputError, PositionBias, RankingDataset
+from fultr.data import Planted
+from tests.strategies import logs
+
+
+def two_lists() -> RankingDataset:
+    return RankingDataset(
+        np.arange(5.0)[:, None],
+        [0, 2, 5],
+        group=["a", "b", "a", "b", None],
+        query_id=[10, 20],
+        doc_id=[1, 2, 1, 2, 3],
+    )
+
+
+def small(**fields: Any) -> ClickLog:
+    content: dict[str, Any] = {
+        "data": two_lists(),
+        "lists": [1, 0, 1],
+        "position": [1, 2, 3, 2, 1, 2, 0, 1],
+        "click": [0, 1, 0, 0, 0, 0, 0, 1],
+        **fields,
+    }
+    return ClickLog(**content)
+
+
+def test_entries_follow_the_rows_of_their_list() -> None:
+    log = small()
+    assert (len(log), log.entries) == (3, 8)
+    assert log.offsets.tolist() == [0, 3, 5, 8]
+    assert log.row_of_entry.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+    assert log.impression_of_entry.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert log.clicked.tolist() == [True, False, True]
+    assert log.impressions_of_lists().tolist() == [1, 2]
+    assert repr(log) == "<ClickLog: 3 impressions of 2 lists, 2 clicks>"
+
+
+def test_ips_weights_are_clicks_over_propensities() -> None:
+    log = small(position_bias=PositionBias.power(1.0))
+    assert log.ips_weights().tolist() == [0, 2, 0, 0, 0, 0, 0, 1]
+    assert log.ips_weights(PositionBias([1, 0.1, 0.1])).tolist() == [0, 10, 0, 0, 0, 0, 0, 1]
+    assert log.ips_weights(PositionBias([1, 0.1, 0.1]), clip=3).tolist() == [0, 3, 0, 0, 0, 0, 0, 1]
+    assert log.propensities().tolist() == [1, 0.5, 1 / 3, 0.5, 1, 0.5, 0, 1]
+
+
+def test_logged_propensities_come_before_the_carried_bias_and_after_the_one_asked_for() -> None:
+    propensity = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, np.nan, 0.2])
+    log = small(propensity=propensity, position_bias=PositionBias.power(1.0))
+    np.testing.assert_allclose(log.propensities(), np.nan_to_num(propensity))
+    assert log.propensities(PositionBias.power(0.0)).tolist() == [1, 1, 1, 1, 1, 1, 0, 1]
+
+
+def test_without_any_propensity_weights_are_refused() -> None:
+    with pytest.raises(InputError, match="neither propensities nor a position bias"):
+        small().ips_weights()
+    with pytest.raises(InputError, match="position 3 lies beyond"):
+        small().ips_weights(PositionBias([1, 0.5]))
+    with pytest.raises(InputError, match="never examined"):
+        small().ips_weights(PositionBias([1], beyond="zero"))
+    with pytest.raises(InputError, match="column 'clip'"):
+        small().ips_weights(PositionBias.power(1), clip=0.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"lists": [1, 0, 2]}, "a list must be one of 0..1"),
+        ({"position": [1, 2, 3, 2, 1, 2, -1, 1]}, "row 7, column 'position': .*got -1"),
+        ({"position": [1, 2, 3, 2, 1, 2, 10**9, 1]}, "row 7, column 'position'"),
+        ({"position": [1, 2, 2, 2, 1, 2, 0, 1]}, "row 3, column 'position': .*twice in impression 1 .*got 2"),
+        ({"position": [1.0] * 8}, "must be a whole number"),
+        ({"position": [1, 2]}, "for each of 8 entries"),
+        ({"click": [0, 2, 0, 0, 0, 0, 0, 1]}, "row 2, column 'click': a click is 0 or 1 .*got 2"),
+        ({"click": [0, 1, 0, 0, 0, 0, 1, 1]}, "row 7, column 'click': a click on an item that was not shown"),
+        ({"click": [0]}, "for each of 8 entries"),
+        ({"propensity": [1, 1, 1, 1, 1, 1, 1, 1.5]}, "row 8, column 'propensity': .*got 1.5"),
+        ({"propensity": [1, 0, 1, 1, 1, 1, 1, 1]}, "row 2, column 'propensity': .*got 0.0"),
+        ({"propensity": [1, np.nan, 1, 1, 1, 1, 1, 1]}, "row 2, column 'propensity': .*got nan"),
+        ({"propensity": [1]}, "for each of 8 entries"),
+        ({"impression_id": [1]}, "one value for each of 3 impressions"),
+        ({"timestamp": np.array([1])}, "one value for each of 3 impressions"),
+    ],
+)
+def test_wrong_content_is_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        small(**fields)
+
+
+def planted_at(impression: int, position: int) -> Planted:
+    return Planted(np.array([impression]), np.array([position], dtype=np.int32), np.array([True]))
+
+
+def test_planted_items_take_a_position_of_their_own() -> None:
+    log = small(planted=planted_at(2, 3))
+    assert log.describe()["planted"] == {"items": 1, "clicks": 1}
+    with pytest.raises(InputError, match="row 6, column 'position': .*twice in impression 3"):
+        small(planted=planted_at(2, 2))
+    with pytest.raises(InputError, match="an impression of the log and a position"):
+        small(planted=planted_at(3, 5))
+    with pytest.raises(InputError, match="an impression of the log and a position"):
+        small(planted=planted_at(0, 0))
+    with pytest.raises(InputError, match="columns of one length"):
+        Planted(np.array([0]), np.array([1], dtype=np.int32), np.array([True, False]))
+    with pytest.raises(InputError, match="for all items or for none"):
+        small(planted=planted_at(2, 3), propensity=np.full(8, 0.5))
+
+
+@given(logs(), st.data())
+def test_choosing_impressions_keeps_what_belongs_to_them(log: ClickLog, drawn: st.DataObject) -> None:
+    order = np.array(drawn.draw(st.permutations(range(len(log)))))
+    shuffled = log[order]
+    assert shuffled[np.argsort(order)].equals(log)
+    kept = log[order[:1]]
+    assert len(kept) == 1
+    assert len(kept.planted) == int((log.planted.impression == order[0]).sum())
+    with pytest.raises(InputError, match="only once"):
+        log[np.array([0, 0])]
+
+
+@given(logs(ids=True))
+def test_equality_ignores_how_lists_are_held(log: ClickLog) -> None:
+    # hold each list the other way round, and in another dataset order
+    data = log.data
+    turned_lists = np.arange(len(data))[::-1]
+    rows = np.concatenate([np.arange(data.offsets[k], data.offsets[k + 1])[::-1] for k in turned_lists])
+    assert data.query_id is not None
+    assert data.doc_id is not None
+    held = replace(
+        data,
+        features=data.features[rows],
+        offsets=np.cumsum([0, *data.lengths[turned_lists]]),
+        group=data.group[rows],
+        relevance=None,
+        query_id=data.query_id[turned_lists],
+        doc_id=data.doc_id[rows],
+    )
+    entries = np.concatenate([np.arange(log.offsets[k], log.offsets[k + 1])[::-1] for k in range(len(log))])
+    again = replace(
+        log,
+        data=held,
+        lists=len(data) - 1 - log.lists,
+        position=log.position[entries],
+        click=log.click[entries],
+        propensity=None if log.propensity is None else log.propensity[entries],
+    )
+    assert again.equals(log)
+    flipped = log.click.copy()
+    shown = np.flatnonzero(log.position > 0)
+    flipped[shown[0]] = ~flipped[shown[0]]
+    assert not replace(log, click=flipped).equals(log)
+
+
+def test_split_is_by_query() -> None:
+    data = RankingDataset(np.zeros((8, 1)), np.arange(9), query_id=np.repeat([5, 6, 7, 8], 2))
+    lists = np.tile(np.arange(8), 10)
+    log = ClickLog(data=data, lists=lists, position=np.ones(80, int), click=np.ones(80, bool))
+    train, valid = log.split(0.25, seed=1)
+    queries = [set(data.query_codes[part.lists].tolist()) for part in (train, valid)]
+    assert not queries[0] & queries[1]
+    assert (len(queries[0]), len(queries[1])) == (3, 1)
+    assert len(train) + len(valid) == len(log)
+    assert log.split(0.25, seed=1)[1].equals(valid)
+    for share in (0.0, 1.0, -1, 2):
+        with pytest.raises(InputError, match="column 'share'"):
+            log.split(share)
+    with pytest.raises(InputError, match="cannot split by query: the log has 1"):
+        log[log.lists == 0].split(0.5)
+
+
+def test_dropping_empties_says_so() -> None:
+    log = small().drop_empties()
+    assert len(log) == 2
+    assert log.empties_dropped
+    assert log.clicked.all()
+
+
+def test_describe_counts_by_position_and_group() -> None:
+    summary = small(position_bias=PositionBias.power(1)).describe()
+    assert summary["impressions"] == 3
+    assert summary["impressions_without_click"] == 1
+    assert summary["not_shown"] == 1
+    assert [entry["shown"] for entry in summary["positions"]] == [3, 3, 1]
+    assert [entry["clicks"] for entry in summary["positions"]] == [1, 1, 0]
+    assert summary["groups"]["b"] == {"shown": 2, "clicks": 1, "click_rate": 0.5, "mean_position": 1.5}
+    assert summary["groups"]["(unknown)"]["clicks"] == 1
+
+
+@given(logs())
+def test_describe_adds_up(log: ClickLog) -> None:
+    assume(log.entries > 0)
+    summary = log.describe()
+    assert sum(entry["clicks"] for entry in summary["positions"]) == summary["clicks"] == log.click.sum()
+    assert sum(group["clicks"] for group in summary["groups"].values()) == summary["clicks"]
+    assert sum(entry["shown"] for entry in summary["positions"]) == summary["entries"] - summary["not_shown"]

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fultr import InputError
+from fultr.policy import rank_positions, sample_positions
+from tests.reference import all_rankings, plackett_luce_probability
+
+SCORES = [
+    [0.0, 0.0, 0.0, 0.0],
+    [1.0, -0.5, 0.3, 2.0],
+    [20.0, 20.5, 19.0, 0.0],
+    [1e30, 1e30, -1e30, -1e30],
+    [-700.0, -701.0, 700.0, 699.0],
+]
+
+
+def drawn(scores: list[float], rankings: int, seed: int = 0) -> np.ndarray:
+    values = np.array(scores, dtype=np.float64)
+    offsets = np.array([0, values.size])
+    positions = sample_positions(
+        values, offsets, np.zeros(rankings, dtype=np.int64), np.random.default_rng(seed)
+    )
+    return positions.reshape(rankings, values.size)
+
+
+@pytest.mark.parametrize("scores", SCORES)
+def test_samples_follow_the_model(scores: list[float]) -> None:
+    rankings = 20_000
+    counts = Counter(tuple(np.argsort(positions).tolist()) for positions in drawn(scores, rankings))
+    expected = {ranking: plackett_luce_probability(scores, ranking) * rankings for ranking in all_rankings(4)}
+    rare = sum(count for ranking, count in expected.items() if count < 5)
+    seen_rare = sum(counts[ranking] for ranking, count in expected.items() if count < 5)
+    observed = [counts[ranking] for ranking, count in expected.items() if count >= 5]
+    wanted = [count for count in expected.values() if count >= 5]
+    if rare >= 5:
+        observed, wanted = [*observed, seen_rare], [*wanted, rare]
+    else:
+        assert seen_rare <= stats.poisson.ppf(1 - 1e-6, rare)
+        wanted = [count * sum(observed) / sum(wanted) for count in wanted]
+    assert len(observed) > 1
+    assert stats.chisquare(observed, wanted).pvalue > 1e-4
+
+
+@given(st.lists(st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=50), min_size=1, max_size=5))
+def test_every_sample_is_a_ranking_of_each_list(lists: list[list[float]]) -> None:
+    scores, offsets = np.concatenate(lists), np.cumsum([0, *map(len, lists)])
+    asked = np.array([*range(len(lists)), 0, len(lists) - 1])
+    positions = sample_positions(scores, offsets, asked, np.random.default_rng(0))
+    start = 0
+    for which in asked:
+        length = len(lists[which])
+        assert sorted(positions[start : start + length]) == list(range(1, length + 1))
+        start += length
+    assert start == positions.size
+
+
+@pytest.mark.parametrize("length", [5, 100])
+def test_a_score_far_above_the_others_always_comes_first(length: int) -> None:
+    scores = [0.0] * length
+    scores[3] = 1e30
+    assert (drawn(scores, 200)[:, 3] == 1).all()
+
+
+@pytest.mark.parametrize("height", [0.0, 1e30])
+def test_ties_at_any_height_are_broken_evenly(height: float) -> None:
+    first = (drawn([height] * 60, 6_000) == 1).sum(axis=0)
+    assert stats.chisquare(first).pvalue > 1e-4
+
+
+def test_seeds_reproduce_and_differ() -> None:
+    assert (drawn([1.0, 2.0, 3.0], 50, seed=4) == drawn([1.0, 2.0, 3.0], 50, seed=4)).all()
+    assert (drawn([1.0, 2.0, 3.0], 50, seed=4) != drawn([1.0, 2.0, 3.0], 50, seed=5)).any()
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=8), min_size=1, max_size=5))
+def test_the_mode_ranks_by_falling_score_and_keeps_ties_in_order(lists: list[list[int]]) -> None:
+    scores, offsets = np.concatenate(lists).astype(np.float64), np.cumsum([0, *map(len, lists)])
+    positions = rank_positions(scores, offsets)
+    for number, one in enumerate(lists):
+        order = sorted(range(len(one)), key=lambda item, one=one: (-one[item], item))  # type: ignore[misc]
+        mine = positions[offsets[number] : offsets[number + 1]]
+        assert np.argsort(mine).tolist() == order
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_unusable_scores_are_named(bad: float) -> None:
+    scores, offsets = np.array([1.0, bad]), np.array([0, 2])
+    with pytest.raises(InputError, match="row 2, column 'score'"):
+        sample_positions(scores, offsets, np.array([0]), np.random.default_rng(0))
+    with pytest.raises(InputError, match="row 2, column 'score'"):
+        rank_positions(scores, offsets)
