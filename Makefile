@@ -17,7 +17,7 @@ test: $(READY)
 	$(BIN)/pytest --cov --cov-report=term
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks
+	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m benchmarks
 
 # The environment is made again only when what it is made of has changed. PIP_CONSTRAINT holds for the build
 # environment too, so that every package has the version it was tested with.

@@ -1,0 +1,1 @@
+"""Measurements of speed and memory; run them with `make bench`."""

@@ -1,0 +1,21 @@
+"""Run all measurements, one table after another.
+
+make bench                                   all of them, a file of the size of MSLR-WEB30K among them
+FULTR_MSLR=/data/mslr make bench             on Microsoft's data instead of generated rows
+python -m benchmarks --quick                 a twentieth of the size
+"""
+
+from __future__ import annotations
+
+from benchmarks import bench_clicks, bench_files
+
+
+def main() -> None:
+    """Run one after another; each reads the command line itself."""
+    bench_clicks.main()
+    print()
+    bench_files.main()
+
+
+if __name__ == "__main__":
+    main()
