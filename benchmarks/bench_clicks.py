@@ -1,4 +1,4 @@
-"""How fast clicks are simulated, compacted, written and read, on one core.
+"""How fast clicks are simulated, compacted, written and read, on one core, and what memory reading takes.
 
 python -m benchmarks.bench_clicks [--quick]
 """
@@ -6,6 +6,8 @@ python -m benchmarks.bench_clicks [--quick]
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -60,8 +62,24 @@ def main() -> None:
         reading = timed(lambda: pl.read_parquet(path))[0]
         seconds, again = timed(lambda: read_log(path))
         row("read Parquet", seconds, f"{reading / seconds:.2f} x polars read_parquet, which checks nothing")
+        small = Path(folder) / "small.parquet"
+        write_log(log[:100], small)
+        grown = peak_memory_of_reading(small, path) - peak_memory_of_reading(small)
+        print(f"{'read Parquet, peak memory':<32}{grown / 1e6:<7.0f}MB {grown / log.entries:.0f} bytes a row")
     if compacted.impressions.sum() != impressions or len(again) != impressions:
         raise RuntimeError("the log was not compacted or read completely")
+
+
+def peak_memory_of_reading(*logs: Path) -> int:
+    """Return the most memory, in bytes, that a process has that reads some logs, the first to compile all."""
+    code = (
+        "import sys; from benchmarks.bench_files import peak_memory; from fultr import read_log\n"
+        "for path in sys.argv[1:]: log = read_log(path)\n"
+        "print(peak_memory())"
+    )
+    command = [sys.executable, "-c", code, *map(str, logs)]
+    root = Path(__file__).parent.parent
+    return int(subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout)
 
 
 def some_data() -> RankingDataset:

@@ -188,7 +188,7 @@ pa.set_io_thread_count(1)
 from bench_files import peak_memory, seconds
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import read_dataset, write_dataset
-from fultr.data.letor import read_letor, write_letor
+from fultr.data import read_letor, write_letor
 path = Path(sys.argv[1])
 def warm():
     # compile, and have pyarrow import what it imports when first used

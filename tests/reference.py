@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr import ClickLog, CompactLog, PositionBias
+from fultr import ClickLog, CompactLog, PositionBias, RankingDataset
 
 
 def plackett_luce_probability(scores: list[float], ranking: tuple[int, ...]) -> float:
@@ -88,3 +88,98 @@ def compact_estimates(
         disparity += one
         corrected += one - eps * (times[1] * exposed[0] - times[0] * exposed[1])
     return utility / impressions, disparity / impressions, corrected / impressions
+
+
+def log_probability_gradient(scores: NDArray[np.float64], ranking: tuple[int, ...]) -> NDArray[np.float64]:
+    """d log P(ranking) / dh = sum_i ( 1[d at i] - softmax of the items left at i ), of one list."""
+    gradient = np.zeros(len(ranking))
+    for place, item in enumerate(ranking):
+        left = list(ranking[place:])
+        chance = np.exp(scores[left] - scores[left].max())
+        gradient[left] -= chance / chance.sum()
+        gradient[item] += 1.0
+    return gradient
+
+
+def enumerated_values(scores: NDArray[np.float64], tables: NDArray[np.float64]) -> NDArray[np.float64]:
+    """E[f(rank d)] of one list, (functions, items), by enumeration of all rankings.
+
+    `tables` is (functions, positions): the weight of position k of function f at [f, k - 1].
+    """
+    values = np.zeros((tables.shape[0], scores.size))
+    for ranking in all_rankings(scores.size):
+        probability = plackett_luce_probability(scores.tolist(), ranking)
+        values[:, list(ranking)] += probability * tables[:, : scores.size]
+    return values
+
+
+def enumerated_gradient(
+    scores: NDArray[np.float64], tables: NDArray[np.float64], upstream: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """d/dh of sum_{f, d} upstream[f, d] E[f(rank d)] of one list, as sum_rankings P * reward * dlog P."""
+    gradient = np.zeros(scores.size)
+    for ranking in all_rankings(scores.size):
+        probability = plackett_luce_probability(scores.tolist(), ranking)
+        reward = float(np.sum(upstream[:, list(ranking)] * tables[:, : scores.size]))
+        gradient += probability * reward * log_probability_gradient(scores, ranking)
+    return gradient
+
+
+def plain_disparity(
+    data: RankingDataset,
+    weight: NDArray[np.float64],
+    impressions: NDArray[np.float64],
+    exposure: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """D_ij = (1/N) sum_q (M_j Exp_i - M_i Exp_j), one list and one pair of groups after another."""
+    groups = len(data.group_names)
+    total = np.zeros((groups, groups))
+    for start, stop in itertools.pairwise(data.offsets):
+        for i, j in itertools.product(range(groups), repeat=2):
+            merit, exposed = {i: 0.0, j: 0.0}, {i: 0.0, j: 0.0}
+            for row in range(start, stop):
+                group = int(data.group[row])
+                if group in merit:
+                    merit[group] += float(weight[row])
+                    exposed[group] += float(exposure[row])
+            total[i, j] += merit[j] * exposed[i] - merit[i] * exposed[j]
+    return total / float(impressions.sum())
+
+
+def plain_ratio_of_sums(
+    data: RankingDataset,
+    weight: NDArray[np.float64],
+    impressions: NDArray[np.float64],
+    exposure: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """D'_ij = sum_q Exp_i / sum_q M_i - sum_q Exp_j / sum_q M_j over impressions, 0 without both merits."""
+    groups = len(data.group_names)
+    merit, exposed = [0.0] * groups, [0.0] * groups
+    for row, which in enumerate(data.list_of_row):
+        if data.group[row] >= 0:
+            merit[data.group[row]] += float(weight[row])
+            exposed[data.group[row]] += float(exposure[row]) * float(impressions[which])
+    result = np.zeros((groups, groups))
+    for i, j in itertools.product(range(groups), repeat=2):
+        if merit[i] > 0 and merit[j] > 0:
+            result[i, j] = exposed[i] / merit[i] - exposed[j] / merit[j]
+    return result
+
+
+def plain_per_impression_ratio(
+    log: ClickLog, bias: PositionBias | None, exposure: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """D''_ij = (1/N) sum over impressions of Exp_i / M_i - Exp_j / M_j where both merits are positive."""
+    groups = len(log.data.group_names)
+    weights, result = log.ips_weights(bias), np.zeros((groups, groups))
+    for number in range(len(log)):
+        merit, exposed = [0.0] * groups, [0.0] * groups
+        for place, entry in enumerate(range(log.offsets[number], log.offsets[number + 1])):
+            row = int(log.data.offsets[log.lists[number]]) + place
+            if log.data.group[row] >= 0:
+                merit[log.data.group[row]] += float(weights[entry])
+                exposed[log.data.group[row]] += float(exposure[row])
+        for i, j in itertools.product(range(groups), repeat=2):
+            if merit[i] > 0 and merit[j] > 0:
+                result[i, j] += exposed[i] / merit[i] - exposed[j] / merit[j]
+    return result / len(log)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -7,10 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
-from fultr import ClickNoise, DataSplits, PositionBias, read_dataset, read_letor, read_log, write_letor
+from fultr import (
+    ClickNoise,
+    DataSplits,
+    PositionBias,
+    RandomRanking,
+    RankingDataset,
+    read_dataset,
+    read_letor,
+    read_log,
+    simulate_clicks,
+    write_dataset,
+    write_letor,
+    write_log,
+)
 from fultr.cli.main import run
+from fultr.cli.summaries import print_dataset
 
 
 def result_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -199,3 +217,106 @@ def test_the_command_is_installed() -> None:
         [sys.executable, "-m", "fultr", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("fultr 0.")
+
+
+@pytest.mark.parametrize("command", ["demo", "simulate", "inspect", "convert", "noise"])
+def test_every_command_takes_a_seed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--seed" in result_of(capsys, command, "--help")[1]
+    code, _, err = result_of(capsys, command, "x", "y", "--seed", -1)
+    assert code == 2
+    assert "--seed" in err or "argument" in err
+
+
+def test_a_seed_changes_nothing_where_nothing_is_random(
+    clicks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("inspect", "noise"):
+        assert json_of(capsys, command, clicks, "--seed", 7) == json_of(capsys, command, clicks)
+    for seed in (1, 2):
+        assert result_of(capsys, "convert", clicks, tmp_path / f"{seed}.csv", "--seed", seed)[0] == 0
+    assert read_log(tmp_path / "1.csv").equals(read_log(tmp_path / "2.csv"))
+
+
+def test_reading_shows_progress_on_a_terminal(
+    clicks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for arguments in (("inspect", clicks), ("noise", clicks), ("convert", clicks, tmp_path / "x.csv")):
+        code, _, err = result_of(capsys, *arguments)
+        assert code == 0
+        assert "reading" in err
+    monkeypatch.delenv("TTY_COMPATIBLE")
+    monkeypatch.delenv("FORCE_COLOR")
+    assert result_of(capsys, "inspect", clicks)[2] == ""
+
+
+def odd_data() -> RankingDataset:
+    """Data whose names look like markup, or are long."""
+    names = ["[/b]", "y [draft]", ":smile:", "a-very-" + "very-" * 40 + "long-name"]
+    return RankingDataset(
+        np.arange(16.0).reshape(8, 2),
+        [0, 4, 8],
+        group=names * 2,
+        relevance=[1, 0, 1, 0] * 2,
+        feature_names=["[red]x", "b"],
+        group_columns=[0],
+        source="a [bold]source[/bold]",
+    )
+
+
+def test_names_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = odd_data()
+    write_dataset(data, tmp_path / "data.parquet")
+    log = simulate_clicks(data, RandomRanking(), PositionBias.power(1), impressions=50)
+    write_log(log, tmp_path / "log.parquet")
+    for name in ("data", "log"):
+        code, out, err = result_of(capsys, "inspect", tmp_path / f"{name}.parquet")
+        assert code == 0, err
+        for text in (*data.group_names, data.source, *(["[red]x"] if name == "data" else [])):
+            assert text in out
+
+
+def test_no_name_is_cut_on_a_narrow_terminal() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=60, markup=False, emoji=False, soft_wrap=True)
+    print_dataset(console, odd_data().describe())
+    assert "\u2026" not in out.getvalue()
+    first_column = "".join(line.split()[0] for line in out.getvalue().splitlines() if line.strip())
+    assert max(odd_data().group_names, key=len) in first_column
+
+
+def test_convert_never_writes_over_the_documents_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, items = tmp_path / "jobs.csv", tmp_path / "jobs.items.parquet"
+    log.write_text("impression_id,query_id,doc_id,position,click\n1,1,a,1,0\n1,1,b,2,1\n")
+    table = {"query_id": ["1"] * 3, "doc_id": ["a", "b", "c"], "title": ["x", "y", "z"], "price": [1, 2, 3]}
+    pq.write_table(pa.table(table), items)
+    before = items.read_bytes()
+    for out in ("jobs.parquet", "jobs.items.parquet"):
+        code, _, err = result_of(capsys, "convert", log, tmp_path / out, "--items", items)
+        assert code == 2
+        assert "jobs.items.parquet: would be written over" in err
+        assert "--features list" in err
+    assert result_of(capsys, "convert", log, tmp_path / "jobs.parquet")[0] == 0  # it has no features
+    code, _, err = result_of(
+        capsys, "convert", log, tmp_path / "jobs.parquet", "--items", items, "--features", "list"
+    )
+    assert code == 0, err
+    assert items.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "jobs.csv",
+        "jobs.items.parquet",
+        "jobs.parquet",
+    ]
+
+
+def test_a_log_in_an_arrow_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.table({"impression_id": [1], "query_id": [1], "doc_id": [1], "position": [1], "click": [1]})
+    with pa.OSFile(str(tmp_path / "log.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    code, _, err = result_of(capsys, "inspect", tmp_path / "log.arrow")
+    assert code == 2
+    assert "looks like a click log" in err
+    assert "logs are .parquet or .csv" in err

@@ -105,12 +105,10 @@ def test_planted_items_take_a_position_of_their_own() -> None:
     assert log.describe()["planted"] == {"items": 1, "clicks": 1}
     with pytest.raises(InputError, match="row 6, column 'position': .*twice in impression 3"):
         small(planted=planted_at(2, 2))
-    with pytest.raises(InputError, match="an impression of the log and a position"):
+    with pytest.raises(InputError, match="an impression of the log, which has 3"):
         small(planted=planted_at(3, 5))
-    with pytest.raises(InputError, match="an impression of the log and a position"):
-        small(planted=planted_at(0, 0))
-    with pytest.raises(InputError, match="columns of one length"):
-        Planted(np.array([0]), np.array([1], dtype=np.int32), np.array([True, False]))
+    with pytest.raises(InputError, match="column 'planted.position': a planted item needs a position"):
+        planted_at(0, 0)
     with pytest.raises(InputError, match="for all items or for none"):
         small(planted=planted_at(2, 3), propensity=np.full(8, 0.5))
 
@@ -202,3 +200,86 @@ def test_describe_adds_up(log: ClickLog) -> None:
     assert sum(entry["clicks"] for entry in summary["positions"]) == summary["clicks"] == log.click.sum()
     assert sum(group["clicks"] for group in summary["groups"].values()) == summary["clicks"]
     assert sum(entry["shown"] for entry in summary["positions"]) == summary["entries"] - summary["not_shown"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (([0], [1], [1, 0]), "column 'planted.click': must be 0 or 1 for each of 1"),
+        (([0.5], [1], [1]), "column 'planted.impression': must be whole numbers"),
+        (([-1], [1], [1]), "column 'planted.impression'"),
+        (([0], [1.5], [1]), "column 'planted.position': must be a whole number"),
+        (([0, 0], [2, 2], [0, 1]), "row 2, column 'planted.position': .*taken by planted item 1"),
+        (([0], [1], [2]), "column 'planted.click': a click is 0 or 1"),
+        (([0], [1], [1], [float("nan")]), "column 'planted.propensity': .*above 0"),
+        (([0], [1], [1], ["a"]), "column 'planted.propensity': must be numbers"),
+    ],
+)
+def test_planted_items_are_checked(fields: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        Planted(*fields)
+
+
+def test_planted_items_may_be_lists() -> None:
+    log = small(planted=Planted([0, 2], [4, 3], [0, 1]))  # type: ignore[arg-type]
+    assert log.planted.position.dtype == np.int32
+    assert len(log.compact().planted.row) == 2
+
+
+def test_no_planted_items_are_the_same_with_and_without_propensities() -> None:
+    propensity = np.full(8, 0.5)
+    nothing = replace(Planted.none(), propensity=np.empty(0))
+    assert small(propensity=propensity, planted=nothing).planted.propensity is None
+    assert small(propensity=propensity, planted=nothing).equals(small(propensity=propensity))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"click": ["0", "1", "0", "0", "0", "0", "0", "1"]}, "column 'click': must be numbers"),
+        ({"lists": [0.9, 0.2, 1.5]}, "column 'lists': must be whole numbers"),
+        ({"impression_id": ["a", "b", "a"]}, "row 3, column 'impression_id': impression 1 has the same id"),
+        ({"impression_id": [2**63, 1, 2]}, "row 1, column 'impression_id': .*64 bits"),
+        ({"timestamp": [0.5, 1.5, 2.5]}, "column 'timestamp': must be whole numbers or dates"),
+        ({"timestamp": ["monday", "x", "y"]}, "column 'timestamp': must be whole numbers or dates"),
+        ({"timestamp": [1, 2]}, "one value for each of 3 impressions"),
+        ({"timestamp": np.array(["2024-01-01", "NaT", "2024-01-02"], "datetime64[s]")}, "row 2.*missing"),
+        ({"timestamp": np.array([1, 2, 2**60], "datetime64[s]")}, "row 3, .*microseconds"),
+        ({"origin": {"x": float("nan")}}, "column 'origin': must be plain values"),
+        ({"origin": {1: "x"}}, "column 'origin'"),
+        ({"origin": {"x": np.int64(1)}}, "column 'origin'"),
+    ],
+)
+def test_what_could_not_be_read_back_is_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        small(**fields)
+
+
+def test_times_are_held_in_microseconds() -> None:
+    times = np.array(["2024-05-01T10:00:00.123456789"] * 3, dtype="datetime64[ns]")
+    held = small(timestamp=times).timestamp
+    assert held is not None
+    assert held.dtype == np.dtype("datetime64[us]")
+    assert small(timestamp=np.array(["2024-05-01"] * 3, dtype="datetime64[D]")).timestamp is not None
+
+
+def test_impressions_are_chosen_as_lists_are() -> None:
+    log = small()
+    assert len(log[0]) == 1
+    assert len(log[[2, 0]]) == 2
+    for wrong in (7, [7], "a", 1.5):
+        with pytest.raises(InputError, match="no such impression; there are 3"):
+            log[wrong]  # type: ignore[index]
+    with pytest.raises(InputError, match="column 'share'"):
+        log.split("half")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="column 'seed'"):
+        log.split(0.5, seed=-1)
+
+
+def test_a_group_called_unknown_is_not_mistaken_for_the_unknown_one() -> None:
+    names = ("(unknown)", "b")
+    data = replace(two_lists(), group=np.array([0, -1, 1, 1, -1], dtype=np.int32), group_names=names)
+    groups = small(data=data).describe()["groups"]
+    assert list(groups) == ["(unknown)", "b", "((unknown))"]
+    assert (groups["(unknown)"]["clicks"], groups["((unknown))"]["clicks"]) == (0, 1)
+    assert data.describe()["groups"]["((unknown))"]["rows"] == 2

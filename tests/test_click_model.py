@@ -54,6 +54,12 @@ def test_repr_is_short() -> None:
         ([1.0], "nothing", "must be 'error', 'zero' or the power"),
         ([1.0], float("inf"), "power of the tail"),
         ([1.0], -1.0, "power of the tail"),
+        ([1.0], None, "must be 'error', 'zero' or the power"),
+        ([1.0], [2], "power of the tail"),
+        ("421", "error", "needs one number for each position"),
+        ({"1": 1.0}, "error", "needs one number for each position"),
+        ([[1.0]], "error", "needs one number for each position"),
+        ([1e-320, 1.0], "error", "column 'v_2': is too large"),
     ],
 )
 def test_wrong_position_bias_is_refused(values: Any, beyond: Any, problem: str) -> None:
@@ -64,8 +70,28 @@ def test_wrong_position_bias_is_refused(values: Any, beyond: Any, problem: str) 
 def test_wrong_power_and_content_are_refused() -> None:
     with pytest.raises(InputError, match="column 'eta'"):
         PositionBias.power(-1)
+    with pytest.raises(InputError, match="column 'eta'"):
+        PositionBias.power("1")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs 'values'"):
         PositionBias.from_dict({"eta": 1})
+    with pytest.raises(InputError, match="one number for each position"):
+        PositionBias.from_dict({"values": {"1": 1}})
+    with pytest.raises(InputError, match="'eps_plus' and 'eps_minus'"):
+        ClickNoise.from_dict({"eps_plus": 1})
+
+
+@pytest.mark.parametrize("positions", [[-1], [1.0], ["1"], [1, None]])
+def test_wrong_positions_are_refused(positions: Any) -> None:
+    with pytest.raises(InputError, match="column 'position'"):
+        PositionBias.power(1).at(positions)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert PositionBias(np.array([2, 1], dtype=np.float32)) == PositionBias([2, 1])  # type: ignore[arg-type]
+    noise = ClickNoise(1, np.float32(0.25))  # type: ignore[arg-type]
+    assert noise.to_dict() == {"eps_plus": 1.0, "eps_minus": 0.25}
+    assert type(noise.eps_minus) is float
+    assert ClickNoise.from_dict(noise.to_dict()) == noise
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -206,6 +208,17 @@ def test_describe() -> None:
         ({"feature_names": ("a",)}, "2 features need as many different names"),
         ({"feature_names": ("a", "a")}, "2 features need as many different names"),
         ({"group_columns": (2,)}, "must lie in 0..1"),
+        ({"group_columns": (0.5,)}, "column 'group_columns': must be whole numbers"),
+        ({"offsets": [0, 1.5, 5]}, "column 'offsets': must be whole numbers"),
+        ({"offsets": ["a"]}, "column 'offsets': must be whole numbers"),
+        ({"relevance": ["a"] * 5}, "column 'relevance': must be numbers"),
+        ({"relevance": ["1", None, 0, 0, 0]}, "column 'relevance': must be numbers"),
+        ({"relevance": [0, 0, 0, 0, 1e39]}, "row 5, column 'relevance'"),
+        ({"feature_names": "ab"}, "column 'feature_names': must be a list of names"),
+        ({"group_names": "ab"}, "column 'group_names': must be a list of names"),
+        ({"query_id": np.array([1, 2**63], dtype=np.uint64)}, "row 2, column 'query_id': .*64 bits"),
+        ({"query_id": [1, 2**70]}, "row 2, column 'query_id': .*64 bits"),
+        ({"query_id": [[1], [1, 2]]}, "row 1, column 'query_id': ids must be"),
     ],
 )
 def test_wrong_content_is_refused(fields: dict[str, Any], problem: str) -> None:
@@ -239,3 +252,43 @@ def test_ordinary_corner_cases_work() -> None:
     assert len(nothing) == 0
     assert nothing.describe()["lists"] == 0
     assert list(nothing.batches(3)) == []
+
+
+def test_large_ids_of_any_type_are_kept() -> None:
+    for ids in ([2**63 - 1, -(2**63)], np.array([2**63 - 1, 5], dtype=np.uint64)):
+        held = small(query_id=ids).query_id
+        assert held is not None
+        assert held.tolist() == list(map(int, ids))
+
+
+def test_missing_groups_may_be_those_of_pandas() -> None:
+    assert small(group=["a", pd.NA, None, float("nan"), pd.NaT]).group.tolist() == [0, -1, -1, -1, -1]
+
+
+def test_frames_name_their_features() -> None:
+    table = {"price": [1.0, 2], "age": [3.0, 4]}
+    for frame in (pd.DataFrame(table), pl.DataFrame(table)):
+        assert RankingDataset(frame, [0, 2]).feature_names == ("price", "age")
+        assert RankingDataset.from_rows(frame, [1, 2]).feature_names == ("price", "age")
+        assert RankingDataset(frame, [0, 2], feature_names=["a", "b"]).feature_names == ("a", "b")
+    assert RankingDataset(pd.DataFrame([[1.0, 2]]), [0, 1]).feature_names == ("1", "2")
+
+
+def test_the_mean_of_large_relevances_is_finite() -> None:
+    summary = small(relevance=[3e38] * 5, group=["a"] * 5).describe()
+    assert summary["relevance_mean"] == pytest.approx(3e38)
+    assert summary["groups"]["a"]["relevance_mean"] == pytest.approx(3e38)
+
+
+def test_arguments_of_the_wrong_type_are_named() -> None:
+    data = small()
+    assert len(concatenate(part for part in (data, data))) == 4
+    for request in (
+        lambda: data.sample_queries("a"),  # type: ignore[arg-type]
+        lambda: data.sample_queries(1, seed=-1),
+        lambda: list(data.batches(1.5)),  # type: ignore[arg-type]
+        lambda: data["a"],  # type: ignore[index]
+        lambda: small(relevance=[0] * 5).binarize("a"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError):
+            request()

@@ -17,23 +17,12 @@ from hypothesis import strategies as st
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import read_dataset, write_dataset
 from fultr.errors import InputError
+from tests.comparison import assert_same_data
 
 ENDINGS = [".arrow", ".parquet"]
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 NAMES = st.text(min_size=1, max_size=6)
-
-
-def assert_same(one: RankingDataset, other: RankingDataset) -> None:
-    assert one.features.tobytes() == other.features.tobytes()
-    for name in ("features", "offsets", "relevance", "group", "query_id", "doc_id", "comment"):
-        first, second = getattr(one, name), getattr(other, name)
-        assert (first is None) == (second is None), name
-        if first is not None:
-            assert first.dtype == second.dtype, name
-            np.testing.assert_array_equal(first, second, err_msg=name)
-    for name in ("feature_names", "group_names", "group_columns", "source"):
-        assert getattr(one, name) == getattr(other, name), name
 
 
 @st.composite
@@ -72,7 +61,7 @@ def datasets(draw: st.DrawFn) -> RankingDataset:
 def test_written_data_reads_back_the_same(tmp_path: Path, ending: str, data: RankingDataset) -> None:
     path = tmp_path / f"data{ending}"
     write_dataset(data, path)
-    assert_same(read_dataset(path), data)
+    assert_same_data(read_dataset(path), data)
 
 
 def a_dataset(rows: int = 6, **fields: Any) -> RankingDataset:
@@ -95,7 +84,7 @@ def test_several_row_groups_are_read_in_order(tmp_path: Path, monkeypatch: pytes
     data = a_dataset(rows=60)
     write_dataset(data, tmp_path / "data.parquet")
     assert parquet.ParquetFile(tmp_path / "data.parquet").num_row_groups == 9
-    assert_same(read_dataset(tmp_path / "data.parquet"), data)
+    assert_same_data(read_dataset(tmp_path / "data.parquet"), data)
 
 
 def test_features_of_an_arrow_file_are_not_copied(tmp_path: Path) -> None:
@@ -113,7 +102,7 @@ def test_the_file_can_be_replaced_while_its_features_are_in_use(tmp_path: Path, 
     write_dataset(a_dataset(), path)
     read = read_dataset(path)
     write_dataset(a_dataset(60), path)
-    assert_same(read, a_dataset())
+    assert_same_data(read, a_dataset())
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -171,7 +160,7 @@ def test_a_labelled_table_with_a_column_for_each_feature(tmp_path: Path, ending:
         doc_id=[1, 2, 1, 3],
         feature_names=["price", "age"],
     )
-    assert_same(data, expected)
+    assert_same_data(data, expected)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -203,7 +192,7 @@ def test_a_file_of_ours_that_lost_its_metadata(tmp_path: Path) -> None:
     data = a_dataset(group_columns=(), source="")
     write_dataset(data, tmp_path / "data.parquet")
     bare = parquet.read_table(tmp_path / "data.parquet").replace_schema_metadata(None)
-    assert_same(read_dataset(write_table(bare, tmp_path / "bare.parquet")), data)
+    assert_same_data(read_dataset(write_table(bare, tmp_path / "bare.parquet")), data)
 
 
 @pytest.mark.parametrize(

@@ -313,9 +313,9 @@ def test_a_query_in_two_splits_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (("simulate", "german", "--clicks", 5, "--eps-plus", 0.1, "--eps-minus", 0.2), "column 'eps_plus': must be above"),
         (("simulate", "german", "--clicks", 5, "--eta", -1), "column 'eta'"),
-        (("simulate", "german", "--clicks", 0), "column 'clicks'"),
+        (("simulate", "german", "--clicks", 0), "--clicks"),
         (("simulate", "german", "--clicks", "many"), "--clicks"),
-        (("simulate", "german", "--clicks", 5, "--impressions", 5), "either clicks= or impressions="),
+        (("simulate", "german", "--clicks", 5, "--impressions", 5), "give --clicks or --impressions, not both"),
         (("simulate", "german", "--clicks", 5, "--bias", "{bias}"), "position 20 lies beyond the position bias, which has 2"),
         (("simulate", "german", "--clicks", 5, "--bias", "{bias}", "--eta", 1), "--eta or --bias"),
         (("simulate", "german", "--clicks", 5, "--bias", "{junk}"), "is no JSON file"),
@@ -324,8 +324,14 @@ def test_a_query_in_two_splits_is_named(tmp_path: Path, capsys: pytest.CaptureFi
         (("simulate", "german", "--clicks", 5, "--group", "shoe_size"), "column 'group'"),
         (("simulate", "german", "--clicks", 5, "--split", "holdout"), "column 'split'"),
         (("simulate", "germany", "--clicks", 5), "did you mean german"),
-        (("simulate", "german", "--clicks", 5, "--plant", 2), "column 'share'"),
+        (("simulate", "german", "--clicks", 5, "--plant", 2), "--plant is a share"),
         (("simulate", "german", "--clicks", 5, "--plant", 0.1, "--plant-positions", "first"), "no list of positions"),
+        (("simulate", "german", "--clicks", 5, "--plant", 0.1, "--plant-positions", "0"), "--plant-positions start at 1"),
+        (("simulate", "german", "--clicks", 5, "--plant", 0.1, "--plant-positions", "9", "--top-k", 5), "within --top-k 5"),
+        (("simulate", "german", "--clicks", 5, "--top-k", 0), "--top-k"),
+        (("simulate", "studios", "--clicks", 5, "--seed", -1), "--seed"),
+        (("simulate", "german", "--clicks", 5, "--bias", "{null}"), "null.json, column 'beyond'"),
+        (("simulate", "german", "--clicks", 5, "--bias", "{keys}"), "keys.json, column 'values'"),
         (("simulate", "german", "--click", 5), "--click"),
     ],
 )  # fmt: skip
@@ -334,13 +340,27 @@ def test_bad_options_are_named(
 ) -> None:
     (tmp_path / "bias.json").write_text('{"values": [1, 0.5]}')
     (tmp_path / "wrong.json").write_text('{"values": [1, -0.5]}')
+    (tmp_path / "null.json").write_text('{"values": [1, 0.5], "beyond": null}')
+    (tmp_path / "keys.json").write_text('{"values": {"1": 1}}')
     (tmp_path / "junk.json").write_text("{values")
     filled = [str(word).replace("{", f"{tmp_path}/").replace("}", ".json") for word in arguments]
     line = refused_by_command(capsys, tmp_path, *filled, "--out", tmp_path / "log.parquet")
     assert problem in line
 
 
-def test_unwritable_places_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_large_seeds_and_lists_without_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("--clicks", 5, "--out", tmp_path / "log.parquet")
+    assert run([str(word) for word in ("simulate", "german", "--seed", 5_000_000_000, *common)]) == 0
+    capsys.readouterr()
+    (tmp_path / "bare.txt").write_text("1 qid:1\n0 qid:1\n")
+    line = refused_by_command(capsys, tmp_path, "simulate", tmp_path / "bare.txt", *common)
+    assert "a Ranking SVM needs features" in line
+
+
+def test_unwritable_places_are_named_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fultr.cli.simulate.load", lambda *_, **__: pytest.fail("the work was started"))
     for name, problem in (("log.xlsx", ".parquet or .csv"), ("nowhere/log.parquet", "folder does not exist")):
         line = refused_by_command(
             capsys, tmp_path, "simulate", "german", "--clicks", 5, "--out", tmp_path / name

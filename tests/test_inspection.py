@@ -118,3 +118,17 @@ def test_any_log_can_be_inspected(log: ClickLog) -> None:
     assert all(
         finding.sentence.endswith(".") or finding.sentence.endswith("?") for finding in inspect_log(log)
     )
+
+
+def test_clicks_that_no_bias_explains_are_a_finding_and_no_error() -> None:
+    for bias in (PositionBias([1.0, 0.5]), PositionBias([1.0], beyond="zero")):
+        found = inspect_log(some_log(position_bias=bias))
+        assert [finding.severity for finding in found if "cannot be weighted" in finding.sentence] == [
+            "severe"
+        ]
+
+
+def test_nothing_at_all_is_a_finding() -> None:
+    nothing = RankingDataset(np.zeros((0, 1)), [0], relevance=[], group=[], group_names=["a"])
+    assert sentences(inspect_dataset(nothing)) == "There are no lists."
+    assert "no clicks" in sentences(inspect_log(some_log(click=[0] * 12)))

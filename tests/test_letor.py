@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from fultr.data import letor, letor_kernel
+from fultr.data import letor, letor_kernel, letor_writing, read_letor, write_letor
 from fultr.data.dataset import RankingDataset
-from fultr.data.letor import read_letor, write_letor
 from fultr.errors import InputError
+from tests.comparison import assert_same_arrays
 
 Write = Callable[[str | bytes], Path]
 
@@ -67,16 +67,6 @@ def assert_parsed_as_slowly(data: RankingDataset, text: str) -> None:
     np.testing.assert_array_equal(data.relevance, np.concatenate(labels).astype(np.float32))
 
 
-def assert_same(one: RankingDataset, other: RankingDataset) -> None:
-    assert one.features.tobytes() == other.features.tobytes()
-    for name in ("features", "offsets", "relevance", "group", "query_id", "doc_id", "comment"):
-        first, second = getattr(one, name), getattr(other, name)
-        assert (first is None) == (second is None), name
-        if first is not None:
-            assert first.dtype == second.dtype, name
-            np.testing.assert_array_equal(first, second, err_msg=name)
-
-
 @st.composite
 def datasets(draw: st.DrawFn) -> RankingDataset:
     lengths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
@@ -113,7 +103,7 @@ def test_written_data_reads_back_the_same(tmp_path: Path, data: RankingDataset, 
     if len(set(data.query_id.tolist() if data.query_id is not None else [])) < len(data):
         return
     write_letor(data, tmp_path / "data.txt")
-    assert_same(read_letor(tmp_path / "data.txt", block_bytes=block_bytes), data)
+    assert_same_arrays(read_letor(tmp_path / "data.txt", block_bytes=block_bytes), data)
 
 
 @st.composite
@@ -485,12 +475,12 @@ def test_lists_without_query_ids_are_numbered(tmp_path: Path) -> None:
 
 
 def test_many_rows_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letor, "ROWS_A_WRITE", 7)
+    monkeypatch.setattr(letor_writing, "ROWS_A_WRITE", 7)
     generator = np.random.default_rng(0)
     features = generator.normal(size=(100, 3)).astype(np.float32)
     data = RankingDataset(features, [0, 40, 100], relevance=np.zeros(100), query_id=[5, 6])
     write_letor(data, tmp_path / "data.txt")
-    assert_same(read_letor(tmp_path / "data.txt"), data)
+    assert_same_arrays(read_letor(tmp_path / "data.txt"), data)
 
 
 @pytest.mark.skipif("FULTR_MSLR" not in os.environ, reason="set FULTR_MSLR to a folder with Fold1/train.txt")
@@ -503,4 +493,4 @@ def test_mslr_agrees_with_scikit_learn_and_comes_back(tmp_path: Path, part: str)
     np.testing.assert_array_equal(data.features, features.toarray().astype(np.float32))
     np.testing.assert_array_equal(data.relevance, labels)
     write_letor(data, tmp_path / "again.txt")
-    assert_same(read_letor(tmp_path / "again.txt"), data)
+    assert_same_arrays(read_letor(tmp_path / "again.txt"), data)

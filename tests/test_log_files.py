@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from fultr import (
     simulate_clicks,
     write_log,
 )
-from fultr.data import table_files
+from fultr.data import Planted, table_files
 from tests.strategies import logs
 
 FORMS = [
@@ -300,3 +301,299 @@ def test_permuting_rows_changes_nothing_but_their_order(order: list[int]) -> Non
     assert mixed.impression_id is not None
     by_id = [mixed.impression_id.tolist().index(name) for name in base.impression_id.tolist()]
     assert mixed[np.array(by_id)].equals(base)
+
+
+def damaged_metadata(path: Path, **changed: Any) -> None:
+    mark, rest = path.read_text().split("\n", 1)
+    content = {**json.loads(mark.removeprefix(table_files.CSV_MARK)), **changed}
+    path.write_text(f"{table_files.CSV_MARK}{json.dumps(content)}\n{rest}")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"noise": 3},
+        {"noise": {"eps_plus": "a", "eps_minus": 0}},
+        {"noise": {"eps": 1}},
+        {"position_bias": [1]},
+        {"position_bias": {"values": [1], "beyond": None}},
+        {"items": "x"},
+        {"items": {"file": "../x", "sha256": ""}},
+        {"items": {"file": 3, "sha256": ""}},
+        {"origin": [1]},
+        {"group_names": "ab"},
+        {"feature_names": [1]},
+        {"empties_dropped": 1},
+        {"version": None},
+        {"version": True},
+    ],
+)
+def test_damaged_metadata_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    path = tmp_path / "log.csv"
+    write_log(simulated(), path)
+    damaged_metadata(path, **changed)
+    with pytest.raises(InputError, match=r"log.csv: its fultr metadata is damaged"):
+        read_log(path)
+
+
+def test_a_table_of_documents_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
+    items = tmp_path / "log.items.parquet"
+    pq.write_table(pa.table({"query_id": ["q"], "doc_id": [1], "title": ["x"]}), items)
+    before = items.read_bytes()
+    with pytest.raises(InputError, match="log.items.parquet: is there already and was not written by fultr"):
+        write_log(simulated(), tmp_path / "log.parquet")
+    assert items.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [items]
+    assert write_log(simulated(), tmp_path / "log.parquet", features="list") == [tmp_path / "log.parquet"]
+    (tmp_path / "other.items.csv").write_text("")
+    with pytest.raises(InputError, match="other.items.csv: is there already"):
+        write_log(simulated(), tmp_path / "other.csv")
+    for _ in range(2):  # our own is replaced
+        write_log(simulated(), tmp_path / "again.csv")
+
+
+def test_a_log_without_clicks_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    log = simulated()
+    log = replace(log, click=np.zeros(log.entries, dtype=bool))
+    with pytest.raises(InputError, match="log.csv, column 'click': the log has no clicks"):
+        write_log(log, tmp_path / "log.csv")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
+def test_long_ids_times_and_no_planted_items_survive(tmp_path: Path, name: str) -> None:
+    data = RankingDataset(
+        [[1.0], [2.0]], [0, 2], query_id=[2**63 - 1], doc_id=[-(2**63), 10**18], feature_names=["a\nb"]
+    )
+    nothing = replace(Planted.none(), propensity=np.empty(0))
+    log = ClickLog(
+        data,
+        [0, 0],
+        [1, 2, 2, 1],
+        [1, 0, 0, 1],
+        propensity=[1, 0.5, 0.5, 1],
+        planted=nothing,
+        timestamp=np.array(["2024-05-01T10:00:00.123456789", "1800-01-01"], dtype="datetime64[ns]"),
+    )
+    write_log(log, tmp_path / name, features="columns")
+    again = read_log(tmp_path / name)
+    assert again.equals(log)
+    assert again.data.feature_names == ("a\nb",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2024-05-01T10:00:00Z", "2024-05-01T10:00:00"),
+        ("2024-05-01 12:00:00+02:00", "2024-05-01T10:00:00"),
+        ("2024-05-01 10:00:00.123456789", "2024-05-01T10:00:00.123456"),
+        ("2024-05-01", "2024-05-01"),
+    ],
+)
+def test_times_as_text_are_understood(tmp_path: Path, text: str, expected: str) -> None:
+    pd.DataFrame(long_table(timestamp=[text] * 5)).to_csv(tmp_path / "log.csv", index=False)
+    times = read_log(tmp_path / "log.csv").timestamp
+    assert times is not None
+    assert times.tolist() == [np.datetime64(expected, "us").item()] * 2
+
+
+def test_times_with_a_zone_become_utc(tmp_path: Path) -> None:
+    dates = pd.to_datetime(["2024-05-01 12:00"] * 5).tz_localize("Europe/Berlin")
+    times = log_from_frame(pd.DataFrame(long_table(timestamp=dates))).timestamp
+    assert times is not None
+    assert times[0] == np.datetime64("2024-05-01T10:00:00", "us")
+    for wrong, row in ((["1", "2", "3", "monday", "5"], 4), (["2024-05-01"] * 4 + ["2024-05-01T10:00Z"], 5)):
+        with pytest.raises(InputError, match=f"row {row}, column 'timestamp': .*all of one form"):
+            log_from_frame(long_table(timestamp=wrong))
+    with pytest.raises(InputError, match="whole numbers or dates, not double"):
+        log_from_frame(long_table(timestamp=[0.5] * 5))
+    with pytest.raises(InputError, match="row 5, column 'timestamp': .*64 bits"):
+        log_from_frame(long_table(timestamp=pa.array([1, 1, 1, 1, 2**63], type=pa.uint64())))
+
+
+def test_whole_numbers_and_dates_in_different_batches_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "ROWS_A_BATCH", 2)
+    with pytest.raises(InputError, match="row 3, column 'timestamp': must be all whole"):
+        log_from_frame(long_table(timestamp=["1", "1", *["2024-05-01"] * 3]))
+
+
+def test_categories_of_any_library_are_text() -> None:
+    expected = log_from_frame(long_table())
+    frame = pl.DataFrame(long_table()).with_columns(
+        pl.col("group").cast(pl.Categorical), pl.col("doc_id").cast(pl.Enum(["a", "b", "c"]))
+    )
+    assert log_from_frame(frame).equals(expected)
+    categories = pd.DataFrame(long_table()).astype({"group": "category", "doc_id": "category"})
+    assert log_from_frame(categories).equals(expected)
+    views = pa.table(pl.DataFrame(long_table(click=["0", "true", "1", "0", None])))
+    assert views.schema.field("click").type == pa.string_view()
+    assert log_from_frame(views).equals(expected)
+
+
+@pytest.mark.parametrize("index", [None, "page"])
+def test_the_index_of_a_frame_is_no_feature(tmp_path: Path, index: str | None) -> None:
+    items = pd.DataFrame({"query_id": [1, 1, 1], "doc_id": ["a", "b", "c"], "price": [1.0, 2.0, 3.0]})
+    items.index = pd.Index([10, 20, 30], name=index)
+    items.to_parquet(tmp_path / "items.parquet")
+    frame = long_table(feature_quality=None)
+    pd.DataFrame(frame).to_parquet(tmp_path / "log.parquet")
+    for log in (
+        read_log(tmp_path / "log.parquet", items=tmp_path / "items.parquet"),
+        log_from_frame(frame, items=items),
+    ):
+        assert log.data.feature_names == ("price",)
+
+
+def test_an_index_may_hold_a_column_of_the_log() -> None:
+    frame = pd.DataFrame(long_table()).set_index("impression_id")
+    assert log_from_frame(frame).equals(log_from_frame(long_table()))
+
+
+def test_groups_of_the_log_and_of_the_documents_must_agree(tmp_path: Path) -> None:
+    items = {"query_id": [1, 1, 1], "doc_id": ["c", "b", "a"], "group": ["y", None, "z"], "price": [1, 2, 3]}
+    table = long_table(feature_quality=None)
+    problem = "row 1, column 'group': group of the same document and query in row 3 of the table of documents"
+    with pytest.raises(InputError, match=problem):
+        log_from_frame(table, items=items)
+    pd.DataFrame(items).to_csv(tmp_path / "items.csv", index=False)
+    pd.DataFrame(table).to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(InputError, match="row 2, column 'group': .*in row 4 of the table of documents"):
+        read_log(tmp_path / "log.csv", items=tmp_path / "items.csv")
+    for choice, name in (("first", "z"), ("last", "x")):
+        log = log_from_frame(table, items=items, on_conflict=choice)  # type: ignore[arg-type]
+        assert log.data.group_names[log.data.group[0]] == name
+    same = log_from_frame(table, items={**items, "group": ["y", None, "x"]})
+    assert same.data.group_names == ("x", "y")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1_0", "\u0662", "0x1", "1e999", ""])
+def test_positions_as_text_are_plain_numbers(text: str) -> None:
+    with pytest.raises(InputError, match="row 2, column 'position'"):
+        log_from_frame(long_table(position=["1", text, "1", "2", None]))
+    assert log_from_frame(long_table(position=["1", " +2.0 ", "1", "2e0", None])).position.max() == 2
+
+
+def test_ids_beyond_64_bits_are_named() -> None:
+    for name in ("impression_id", "query_id", "doc_id"):
+        ids = pa.array([2**63, 2**63, 5, 5, 2**63 + 1], type=pa.uint64())
+        with pytest.raises(InputError, match=f"row 1, column '{name}': .*64 bits .*got 9223372036854775808"):
+            log_from_frame(long_table(**{name: ids}))
+
+
+def test_a_column_name_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.table(long_table())
+    table = table.append_column("click", table["click"])
+    with pytest.raises(InputError, match="column 'click': two columns have this name"):
+        log_from_frame(table)
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(InputError, match="log.parquet, column 'click': two columns have this name"):
+        read_log(tmp_path / "log.parquet")
+
+
+def test_names_that_were_written_are_used_only_if_they_fit(tmp_path: Path) -> None:
+    log = simulated()
+    data = replace(log.data, feature_names=("p", "q"), group_columns=(1,))
+    for form in ("columns", "list", "table"):
+        write_log(replace(log, data=data), tmp_path / "log.parquet", features=form)
+        again = read_log(tmp_path / "log.parquet")
+        assert (again.data.feature_names, again.data.group_columns) == (("p", "q"), (1,))
+        if form == "columns":
+            for chosen, derived in (("p", ()), ("q", (0,))):
+                narrow = read_log(tmp_path / "log.parquet", features=[f"feature_{chosen}"])
+                assert (narrow.data.feature_names, narrow.data.group_columns) == ((chosen,), derived)
+    table = pq.read_table(tmp_path / "log.items.parquet")
+    other = table.drop_columns(["features"]).append_column("price", pa.array(np.ones(table.num_rows)))
+    pq.write_table(other, tmp_path / "other.parquet")
+    again = read_log(tmp_path / "log.parquet", items=tmp_path / "other.parquet")
+    assert (again.data.feature_names, again.data.group_columns) == (("price",), ())
+
+
+def test_a_single_name_is_not_taken_for_letters() -> None:
+    with pytest.raises(InputError, match="column 'features': must be a list of names"):
+        log_from_frame(long_table(), features="feature_quality")
+    with pytest.raises(InputError, match="column 'group_names': must be a list of names"):
+        log_from_frame(long_table(), group_names="xy")
+
+
+def text_log(*lines: str) -> str:
+    return "impression_id,query_id,doc_id,position,click,note\n" + "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("header", ["", '# fultr {"version": 1}\n', "\n\n"])
+def test_rows_of_text_are_counted_as_lines(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "log.csv"
+    lines = ["1,q,a,1,1,", "", '1,q,b,2,0,"two', 'lines, ""quoted"""', "", "1,q,c,3,2,"]
+    path.write_text(header + text_log(*lines))
+    with pytest.raises(InputError, match=f"row {header.count(chr(10)) + 7}, column 'click'"):
+        read_log(path)
+    lines[-1] = "1,q,b,3,0,"
+    path.write_text(header + text_log(*lines))
+    first = header.count("\n") + 4
+    with pytest.raises(InputError, match=f"row {first + 3}, column 'doc_id': .*stands in row {first} "):
+        read_log(path)
+    lines[-1] = "1,q"
+    path.write_text(header + text_log(*lines))
+    with pytest.raises(InputError, match=f"row {first + 3}: the row has 2 values, but there are 6"):
+        read_log(path)
+
+
+def test_lines_may_break_inside_quotes_wherever_a_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "CSV_BLOCK", 512)
+    rows = [f'{k // 2},q,"d\n{k % 2}",{k % 2 + 1},{k % 2},"{"x" * (k % 37)}\n\n"' for k in range(400)]
+    (tmp_path / "log.csv").write_text(text_log(*rows))
+    log = read_log(tmp_path / "log.csv")
+    assert len(log) == 200
+    assert log.data.doc_id is not None
+    assert log.data.doc_id.tolist() == ["d\n0", "d\n1"]
+
+
+@pytest.mark.parametrize("where", ["header", "row", "far"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_in_another_encoding_is_named(tmp_path: Path, where: str, encoding: str) -> None:
+    text = text_log(*["1,q,a,1,1,"] * (5000 if where == "far" else 1), "1,q,\u00e9,2,0,")
+    text = text.replace("note", "\u00e9") if where == "header" else text
+    (tmp_path / "log.csv").write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match="log.csv: .*not UTF-8"):
+        read_log(tmp_path / "log.csv")
+
+
+def test_the_deepest_position_is_told() -> None:
+    with pytest.raises(InputError, match="from 1 to 1000000; .*got 1000001"):
+        log_from_frame(long_table(position=[1, 1_000_001, 1, 2, None]))
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
+def test_reading_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(table_files, "ROWS_A_BATCH", 100)
+    monkeypatch.setattr(table_files, "CSV_BLOCK", 4096)
+    write_log(simulated(), tmp_path / name)
+    seen: list[tuple[int, int]] = []
+    read_log(tmp_path / name, progress=lambda done, total: seen.append((done, total)))
+    assert len(seen) > 5
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_planted_rows_count_when_rows_are_named() -> None:
+    table: dict[str, list[Any]] = {
+        "impression_id": [1, 2, 1, 2, 1, 2, 1],
+        "query_id": ["q"] * 7,
+        "doc_id": ["z", "a", "a", "z", "b", "b", "c"],
+        "position": [1, 1, 2, 2, 3, 3, 4],
+        "click": [0, 1, 0, 0, 0, 0, 0],
+        "planted": [1, 0, 0, 1, 0, 0, 0],
+    }
+    assert log_from_frame(table).position.tolist() == [2, 3, 4, 1, 3]
+    for changed, row, first in (
+        ({"position": [1, 1, 2, 2, 3, 3, 3]}, 7, 5),
+        ({"position": [1, 1, 2, 2, 1, 3, 4]}, 5, 1),
+        ({"planted": [1, 0, 0, 1, 0, 0, 1], "position": [1, 1, 2, 2, 3, 3, 1]}, 7, 1),
+    ):
+        with pytest.raises(InputError, match=f"row {row}, column 'position': .*in row {first} of the same"):
+            log_from_frame({**table, **changed})
+    with pytest.raises(InputError, match="row 7, column 'doc_id': .*in row 5 of the same impression"):
+        log_from_frame({**table, "doc_id": ["z", "a", "a", "z", "b", "b", "b"]})

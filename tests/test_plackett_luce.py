@@ -21,20 +21,26 @@ SCORES = [
 ]
 
 
-def drawn(scores: list[float], rankings: int, seed: int = 0) -> np.ndarray:
+def drawn(scores: list[float], rankings: int, seed: int = 0, top_k: int | None = None) -> np.ndarray:
     values = np.array(scores, dtype=np.float64)
-    offsets = np.array([0, values.size])
-    positions = sample_positions(
-        values, offsets, np.zeros(rankings, dtype=np.int64), np.random.default_rng(seed)
-    )
+    offsets, lists = np.array([0, values.size]), np.zeros(rankings, dtype=np.int64)
+    positions = sample_positions(values, offsets, lists, np.random.default_rng(seed), top_k=top_k)
     return positions.reshape(rankings, values.size)
 
 
+def shown_items(positions: np.ndarray) -> tuple[int, ...]:
+    return tuple(item for item in np.argsort(positions).tolist() if positions[item] > 0)
+
+
 @pytest.mark.parametrize("scores", SCORES)
-def test_samples_follow_the_model(scores: list[float]) -> None:
+@pytest.mark.parametrize("top_k", [None, 1, 2, 3, 4, 9])
+def test_samples_follow_the_model(scores: list[float], top_k: int | None) -> None:
     rankings = 20_000
-    counts = Counter(tuple(np.argsort(positions).tolist()) for positions in drawn(scores, rankings))
-    expected = {ranking: plackett_luce_probability(scores, ranking) * rankings for ranking in all_rankings(4)}
+    counts = Counter(shown_items(positions) for positions in drawn(scores, rankings, top_k=top_k))
+    expected = {ranking[:top_k]: 0.0 for ranking in all_rankings(4)}
+    for ranking in all_rankings(4):
+        expected[ranking[:top_k]] += plackett_luce_probability(scores, ranking) * rankings
+    assert set(counts) <= set(expected)
     rare = sum(count for ranking, count in expected.items() if count < 5)
     seen_rare = sum(counts[ranking] for ranking, count in expected.items() if count < 5)
     observed = [counts[ranking] for ranking, count in expected.items() if count >= 5]
@@ -72,6 +78,33 @@ def test_a_score_far_above_the_others_always_comes_first(length: int) -> None:
 def test_ties_at_any_height_are_broken_evenly(height: float) -> None:
     first = (drawn([height] * 60, 6_000) == 1).sum(axis=0)
     assert stats.chisquare(first).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("length", [2, 60])
+def test_rounding_of_large_scores_does_not_disturb_the_order(length: int) -> None:
+    # at 1e16 a double is a multiple of 2, and so is an arrival: what is rounded off decides
+    scores = [1e16] * length
+    scores[0] += 2
+    first = (drawn(scores, 20_000)[:, 0] == 1).sum()
+    wanted = np.exp(2) / (np.exp(2) + length - 1)
+    assert stats.binomtest(int(first), 20_000, wanted).pvalue > 1e-4
+
+
+@given(st.lists(st.floats(-20, 20), min_size=1, max_size=50), st.integers(1, 60))
+def test_a_top_k_ranking_is_the_full_one_cut(scores: list[float], top_k: int) -> None:
+    full, top = drawn(scores, 3), drawn(scores, 3, top_k=top_k)
+    assert top.dtype == np.int32
+    assert (top == np.where(full > top_k, 0, full)).all()
+
+
+def test_adding_a_constant_changes_no_sample() -> None:
+    scores = np.array([1.0, -3.0, 0.5, 2.0])
+    assert (drawn((scores + 4096).tolist(), 500) == drawn(scores.tolist(), 500)).all()
+
+
+def test_a_ranking_shows_at_least_one_item() -> None:
+    with pytest.raises(InputError, match="column 'top_k'"):
+        drawn([1.0, 2.0], 1, top_k=0)
 
 
 def test_seeds_reproduce_and_differ() -> None:

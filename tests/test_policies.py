@@ -30,6 +30,15 @@ def test_stochastic_policies_vary_and_reproduce() -> None:
         assert (drawn.reshape(50, 2, 3).sum(axis=2) == 6).all()
 
 
+def test_rankings_can_be_cut() -> None:
+    data = data_of([0] * 6)
+    assert FixedScorer(lambda x: x[:, 0]).sample_rankings(data, top_k=2).tolist() == [[0, 2, 1, 0, 2, 1]]
+    full, top = (RandomRanking().sample_rankings(data, n=9, seed=3, top_k=top_k) for top_k in (None, 1))
+    assert (top == (full == 1)).all()
+    with pytest.raises(InputError, match="column 'top_k'"):
+        RandomRanking().sample_rankings(data, top_k=0)
+
+
 def test_wrong_scorers_are_named() -> None:
     data = data_of([0] * 6)
     with pytest.raises(InputError, match="one score for each of 6 rows"):

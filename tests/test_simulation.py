@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+import torch
 
 from fultr import (
     ClickLog,
@@ -19,7 +21,9 @@ from fultr import (
     RankingDataset,
     RankingSVM,
     datasets,
+    read_log,
     simulate_clicks,
+    write_log,
 )
 
 BIAS = PositionBias.power(1.0)
@@ -202,6 +206,10 @@ def test_progress_is_reported() -> None:
             "column 'v_2': .*cannot be simulated",
         ),
         ({"clicks": 5, "top_k": 0}, "column 'top_k'"),
+        ({"clicks": 5, "top_k": 2.5}, "column 'top_k'"),
+        ({"clicks": "5"}, "column 'clicks'"),
+        ({"clicks": 5, "seed": -1}, "column 'seed'"),
+        ({"clicks": 5, "seed": "a"}, "column 'seed'"),
         ({"clicks": 5, "top_k": 3, "planting": Planting(0.1)}, "must lie within the top 3"),
     ],
 )
@@ -218,6 +226,9 @@ def test_wrong_data_and_planting_are_refused() -> None:
     graded = RankingDataset(np.zeros((2, 1)), [0, 2], relevance=[0, 4])
     with pytest.raises(InputError, match="row 2, column 'relevance': .*binarize"):
         simulate_clicks(graded, RandomRanking(), BIAS, clicks=1)
+    nothing = RankingDataset(np.zeros((0, 1)), [0], relevance=[])
+    with pytest.raises(InputError, match="no lists to show"):
+        simulate_clicks(nothing, RandomRanking(), BIAS, clicks=1)
     never = RankingDataset(np.zeros((2, 1)), [0, 2], relevance=[0, 0])
     with pytest.raises(InputError, match="not one click in"):
         simulate_clicks(never, RandomRanking(), BIAS, clicks=1)
@@ -228,6 +239,38 @@ def test_wrong_data_and_planting_are_refused() -> None:
         (1.5, (1,), "share"),
         (0.5, (), "positions"),
         (0.5, (0,), "positions"),
+        ("a", (1,), "share"),
+        (0.5, (1.5,), "positions"),
+        (0.5, (10**7,), "positions"),
     ):
         with pytest.raises(InputError, match=f"column '{column}'"):
-            Planting(share, positions)
+            Planting(share, positions)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_and_generators_can_be_given_and_written(tmp_path: Path) -> None:
+    plain = simulate_clicks(some_data(), RandomRanking(), BIAS, clicks=50, seed=3)
+    same = simulate_clicks(some_data(), RandomRanking(), BIAS, clicks=np.int64(50), seed=np.int64(3))  # type: ignore[arg-type]
+    assert same.equals(plain)
+    drawn = simulate_clicks(some_data(), RandomRanking(), BIAS, clicks=50, seed=np.random.default_rng(3))
+    assert (drawn.click == plain.click).all()
+    assert drawn.origin["seed"] is None
+    for log in (same, drawn):
+        write_log(log, tmp_path / "log.parquet")
+        assert read_log(tmp_path / "log.parquet").equals(log)
+
+
+def test_a_ranking_svm_takes_any_seed_and_needs_features() -> None:
+    data = some_data()
+    assert np.isfinite(RankingSVM.train(data, seed=5_000_000_000).weights).all()
+    with pytest.raises(InputError, match="column 'seed'"):
+        RankingSVM.train(data, seed=-1)
+    with pytest.raises(InputError, match="column 'share'"):
+        RankingSVM.train(data, share="a")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="column 'features': a Ranking SVM needs features"):
+        RankingSVM.train(RankingDataset(np.zeros((2, 0)), [0, 2], relevance=[0, 1]))
+
+
+def test_a_scorer_may_return_a_tensor_with_a_gradient() -> None:
+    weights = torch.ones(3, requires_grad=True)
+    policy = FixedScorer(lambda x: torch.from_numpy(x) @ weights)
+    np.testing.assert_allclose(policy.predict(some_data()), some_data().features.sum(axis=1), rtol=1e-5)

@@ -1,6 +1,6 @@
 """Learn rankings from clicks that are useful to searchers and fair to the items ranked."""
 
-from fultr import datasets
+from fultr import datasets, estimators
 from fultr.clicks import ClickNoise, NoiseEstimate, Planting, PositionBias, estimate_noise, simulate_clicks
 from fultr.data import (
     ClickLog,
@@ -19,6 +19,7 @@ from fultr.data import (
     write_log,
 )
 from fultr.errors import FultrError, InputError, WriteError
+from fultr.expectation import expected_position_weights
 from fultr.policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
 
 __version__ = "0.1.0.dev0"
@@ -42,6 +43,8 @@ __all__ = [
     "concatenate",
     "datasets",
     "estimate_noise",
+    "estimators",
+    "expected_position_weights",
     "inspect_dataset",
     "inspect_log",
     "log_from_frame",

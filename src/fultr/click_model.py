@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fultr.arguments import checked_number, whole_numbers
 from fultr.errors import InputError
 
 
@@ -42,41 +43,38 @@ class PositionBias:
     beyond: Literal["error", "zero"] | float = "error"
 
     def __post_init__(self) -> None:
-        try:
-            curve = [float(value) for value in self.values]
-        except (TypeError, ValueError):
-            problem = "a position bias needs one number for each position"
-            raise InputError(problem, column="values", value=self.values) from None
-        if not curve:
-            raise InputError("a position bias needs at least one position", column="values")
+        curve = _as_curve(self.values)
         for position, value in enumerate(curve, start=1):
             if not math.isfinite(value) or value < 0 or (position == 1 and value == 0):
                 rule = "above 0" if position == 1 else "0 or more"
                 raise InputError(
                     f"examination must be finite and {rule}", column=f"v_{position}", value=value
                 )
-        tail = self.beyond
-        if isinstance(tail, str):
-            if tail not in ("error", "zero"):
-                raise InputError(
-                    "must be 'error', 'zero' or the power of a tail", column="beyond", value=tail
-                )
-        elif not (math.isfinite(tail) and tail >= 0):
-            raise InputError(
-                "the power of the tail must be finite and 0 or more", column="beyond", value=tail
-            )
+            if not math.isfinite(value / curve[0]):
+                problem = f"is too large to be divided by that of position 1, {curve[0]:g}"
+                raise InputError(problem, column=f"v_{position}", value=value)
         object.__setattr__(self, "values", tuple(value / curve[0] for value in curve))
+        if isinstance(self.beyond, str) or self.beyond is None:
+            if self.beyond not in ("error", "zero"):
+                problem = "must be 'error', 'zero' or the power of a tail"
+                raise InputError(problem, column="beyond", value=repr(self.beyond))
+        else:
+            rule = "the power of the tail must be finite and 0 or more"
+            power = checked_number(self.beyond, "beyond", rule, lambda given: 0 <= given < math.inf)
+            object.__setattr__(self, "beyond", power)
 
     @classmethod
     def power(cls, eta: float = 1.0) -> PositionBias:
         """Return the power law v_k = (1 / k)^eta, the paper's, for lists of any length."""
-        if not (math.isfinite(eta) and eta >= 0):
-            raise InputError("the power must be finite and 0 or more", column="eta", value=eta)
-        return cls([1.0], beyond=float(eta))
+        rule = "the power must be finite and 0 or more"
+        return cls([1.0], beyond=checked_number(eta, "eta", rule, lambda given: 0 <= given < math.inf))
 
     def at(self, positions: ArrayLike) -> NDArray[np.float64]:
         """Return v_k for each position k >= 1, and 0 for position 0, which means not shown."""
-        where = np.asarray(positions)
+        where = whole_numbers(positions, "position")
+        if where.min(initial=0) < 0:
+            problem = "a position is 1 or more, or 0 for an item that was not shown"
+            raise InputError(problem, column="position", value=where.min())
         return np.asarray(self.curve(int(where.max(initial=0)))[where])
 
     def curve(self, longest: int) -> NDArray[np.float64]:
@@ -128,9 +126,10 @@ class ClickNoise:
     eps_minus: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in (("eps_plus", self.eps_plus), ("eps_minus", self.eps_minus)):
-            if not (isinstance(value, (int, float)) and 0 <= value <= 1):
-                raise InputError("must be a probability, from 0 to 1", column=name, value=value)
+        for name in ("eps_plus", "eps_minus"):
+            rule = "must be a probability, from 0 to 1"
+            value = checked_number(getattr(self, name), name, rule, lambda given: 0 <= given <= 1)
+            object.__setattr__(self, name, value)
         if self.eps_plus <= self.eps_minus:
             raise InputError(
                 f"must be above eps_minus = {self.eps_minus:g}, or clicks say nothing of relevance",
@@ -141,3 +140,24 @@ class ClickNoise:
     def to_dict(self) -> dict[str, float]:
         """Return the two probabilities by name."""
         return {"eps_plus": self.eps_plus, "eps_minus": self.eps_minus}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> ClickNoise:
+        """Make the click noise from what `to_dict` gave."""
+        if not isinstance(content, dict) or set(content) != {"eps_plus", "eps_minus"}:
+            raise InputError("click noise needs 'eps_plus' and 'eps_minus'", value=content)
+        return cls(**content)
+
+
+def _as_curve(values: Any) -> list[float]:
+    """Return one number for each position; text and mappings are sequences too, but not of numbers."""
+    problem = "a position bias needs one number for each position"
+    try:
+        curve = np.asarray(values)
+    except (TypeError, ValueError):
+        raise InputError(problem, column="values", value=values) from None
+    if curve.ndim == 1 and not curve.size:
+        raise InputError("a position bias needs at least one position", column="values")
+    if curve.ndim != 1 or curve.dtype.kind not in "iuf":
+        raise InputError(problem, column="values", value=values)
+    return [float(value) for value in curve]

@@ -7,14 +7,26 @@ directory where that is read-only), so a second process compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+REORDERED = {"reassoc", "contract", "nsz", "arcp"}
+"""Lets sums and products be formed in whatever order suits the machine."""
+
 
 def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Compile a loop over arrays to machine code that runs without Python's lock."""
-    return cast("Callable[Arguments, Result]", numba.njit(cache=True, nogil=True)(function))
+    return _compile(function)
+
+
+def compiled_reordered(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compile a loop over numbers whose order does not matter, such as a sum or a product."""
+    return _compile(function, fastmath=REORDERED)
+
+
+def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:
+    return cast("Callable[Arguments, Result]", numba.njit(cache=True, nogil=True, **options)(function))

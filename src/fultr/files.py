@@ -17,11 +17,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
     Whatever goes wrong, the old file stays as it was and the temporary one is removed.
     """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise InputError("cannot be written: its folder does not exist", file=target)
-    if target.is_dir():
-        raise InputError("cannot be written: it is a folder", file=target)
+    target = writable_file(path)
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     except OSError as error:
@@ -41,6 +37,16 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         raise WriteError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def writable_file(path: str | Path) -> Path:
+    """Return `path` if a file can have that name; to be asked before long work, and not only after it."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError("cannot be written: its folder does not exist", file=target)
+    if target.is_dir():
+        raise InputError("cannot be written: it is a folder", file=target)
+    return target
 
 
 def existing_file(path: str | Path) -> Path:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fultr.cli.output import progress
 from fultr.data import ClickLog, RankingDataset, read_log
-from fultr.data.log_files import LOG
+from fultr.data.log_metadata import LOG
 from fultr.data.table_files import open_table
 from fultr.datasets import load
 from fultr.files import existing_file
@@ -29,11 +30,12 @@ class Content:
 
 
 def read_any(path: Path, *, items: Path | None = None, columns: Mapping[str, str] | None = None) -> Content:
-    """Read a click log, a LETOR file or a converted file."""
-    if holds_log(path, columns or {}):
-        log = read_log(path, items=items, columns=columns)
-        return Content(log.data, log)
-    return Content(load(path))
+    """Read a click log, a LETOR file or a converted file, showing how far it is."""
+    with progress("reading") as report:
+        if holds_log(path, columns or {}):
+            log = read_log(path, items=items, columns=columns, progress=report)
+            return Content(log.data, log)
+        return Content(load(path, progress=report))
 
 
 def holds_log(path: Path, columns: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fultr.cli.files import Content, read_any
-from fultr.cli.options import Column, Items, Json, renamed_columns
+from fultr.cli.options import Column, Items, Json, UnusedSeed, renamed_columns
 from fultr.cli.output import print_findings, print_json, results
 from fultr.cli.summaries import print_dataset, print_log
 from fultr.data import inspect_dataset, inspect_log
@@ -18,6 +18,7 @@ def inspect(
     file: Annotated[Path, typer.Argument(help="A click log, a LETOR file or a converted file.")],
     items: Items = None,
     column: Column = None,
+    _seed: UnusedSeed = 0,
     json: Json = False,
 ) -> None:
     """Say what a file is, what it holds, and everything suspicious in it.

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fultr.cli.options import BiasFile, Column, Eta, Json, position_bias, renamed_columns
-from fultr.cli.output import print_json, results
+from fultr.cli.options import BiasFile, Column, Eta, Json, UnusedSeed, position_bias, renamed_columns
+from fultr.cli.output import print_json, progress, results
 from fultr.clicks import estimate_noise
 from fultr.data import read_log
 
@@ -19,6 +19,7 @@ def noise(
     bias: BiasFile = None,
     level: Annotated[float, typer.Option(help="Confidence level of the interval.")] = 0.95,
     column: Column = None,
+    _seed: UnusedSeed = 0,
     json: Json = False,
 ) -> None:
     """Estimate eps_minus, the probability that an examined irrelevant item is clicked.
@@ -31,10 +32,10 @@ def noise(
       fultr simulate german --impressions 50000 --eps-minus 0.1 --plant 0.05 --out clicks.parquet
       fultr noise clicks.parquet
     """
-    renamed = renamed_columns(column)
-    estimate = estimate_noise(
-        read_log(log, columns=renamed, features=[]), position_bias(eta, bias), level=level
-    )
+    examined, renamed = position_bias(eta, bias), renamed_columns(column)
+    with progress("reading") as report:
+        read = read_log(log, columns=renamed, features=[], progress=report)
+    estimate = estimate_noise(read, examined, level=level)
     if json:
         print_json(estimate.to_dict())
         return

@@ -14,7 +14,10 @@ from fultr.errors import InputError
 from fultr.files import existing_file
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
+UnusedSeed = Annotated[
+    int, typer.Option("--seed", min=0, help="Taken by every command; nothing here is random.")
+]
 Eta = Annotated[float | None, typer.Option(help="Position bias v_k = (1/k)^eta.")]
 BiasFile = Annotated[
     Path | None,

@@ -11,14 +11,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+WIDER_THAN_ANY_LINE = 1 << 16
 SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "severe": "bold red"}
 
 
 def results() -> Console:
-    """Return where results go: standard output, as wide as needed when it is piped."""
-    width = None if sys.stdout.isatty() else 110
-    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=True)
+    """Return where results go: standard output, as wide as needed when it is piped.
+
+    Names from data are printed as they are: nothing in them is markup or the name of a picture.
+    """
+    width = None if sys.stdout.isatty() else WIDER_THAN_ANY_LINE
+    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -31,29 +36,28 @@ def say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Make a table whose first column is text and whose others are numbers."""
-    made = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2)
-    )
-    for number, name in enumerate(columns):
-        made.add_column(name, justify="right" if number else "left", style="" if number else "cyan")
+def print_table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first column is text and whose others are numbers."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2))
+    # a long name goes over several lines of a narrow terminal; it is never cut, and neither is a number
+    made.add_column(columns[0], style="cyan", overflow="fold")
+    for name in columns[1:]:
+        made.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         made.add_row(*row)
-    return made
+    console.print(title, style="bold")
+    console.print(made)
 
 
-def facts(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Make a table of names and what is to be said of them."""
-    made = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2)
-    )
-    made.show_header = False
-    made.add_column(style="cyan")
-    made.add_column()
+def print_facts(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and what is to be said of them."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
+    made.add_column(style="cyan", no_wrap=True)
+    made.add_column(overflow="fold")
     for row in rows:
         made.add_row(*row)
-    return made
+    console.print(title, style="bold")
+    console.print(made)
 
 
 def print_findings(console: Console, findings: Sequence[dict[str, str]]) -> None:
@@ -61,10 +65,10 @@ def print_findings(console: Console, findings: Sequence[dict[str, str]]) -> None
     if not findings:
         console.print("Nothing suspicious.")
         return
-    console.print("[bold]What to know[/bold]")
+    console.print("What to know", style="bold")
     for finding in sorted(findings, key=lambda found: -list(SEVERITY_STYLE).index(found["severity"])):
-        style = SEVERITY_STYLE[finding["severity"]]
-        console.print(f"  [{style}]{finding['severity']:8}[/{style}] ", finding["sentence"], sep="")
+        severity = Text(f"  {finding['severity']:8} ", style=SEVERITY_STYLE[finding["severity"]])
+        console.print(severity, finding["sentence"], sep="")
 
 
 @contextmanager

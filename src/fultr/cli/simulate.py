@@ -15,6 +15,8 @@ from fultr.clicks import ClickNoise, Planting, PositionBias, simulate_clicks
 from fultr.data import RankingDataset, write_log
 from fultr.data.table_files import is_csv
 from fultr.datasets import load
+from fultr.errors import InputError
+from fultr.files import writable_file
 from fultr.policy import RandomRanking, RankingPolicy, RankingSVM
 
 
@@ -39,8 +41,10 @@ def simulate(
         str, typer.Argument(help="german, studios, synthetic, mslr:FOLDER, a LETOR file or a converted file.")
     ],
     out: Annotated[Path, typer.Option(help="Where to write the log: a .parquet or .csv file.")],
-    clicks: Annotated[int | None, typer.Option(help="Stop after this many impressions with a click.")] = None,
-    impressions: Annotated[int | None, typer.Option(help="Draw this many impressions.")] = None,
+    clicks: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many impressions with a click.")
+    ] = None,
+    impressions: Annotated[int | None, typer.Option(min=1, help="Draw this many impressions.")] = None,
     eta: Eta = None,
     bias: BiasFile = None,
     eps_plus: Annotated[float, typer.Option(help="Click probability of an examined relevant item.")] = 1.0,
@@ -63,8 +67,10 @@ def simulate(
     plant: Annotated[
         float | None, typer.Option(help="Plant an item known to be irrelevant in this share of impressions.")
     ] = None,
-    plant_positions: Annotated[str, typer.Option(help="Positions to plant at.")] = "1,2,3,4,5",
-    top_k: Annotated[int | None, typer.Option(help="Show only this many items.")] = None,
+    plant_positions: Annotated[
+        str, typer.Option(help="Positions to plant at; in a list too short for one, the item comes last.")
+    ] = "1,2,3,4,5",
+    top_k: Annotated[int | None, typer.Option(min=1, help="Show only this many items.")] = None,
     features: Annotated[Features, typer.Option(help="How to keep features.")] = Features.TABLE,
     seed: Seed = 0,
     json: Json = False,
@@ -75,11 +81,15 @@ def simulate(
     Example:
       fultr simulate german --clicks 5000 --eta 1 --eps-minus 0.1 --out clicks.parquet
     """
-    is_csv(out)  # a name that cannot be written is said before the work, not after it
+    # what cannot be done is said before the work, not after it, and by the names of the options
+    is_csv(writable_file(out))
+    if clicks is not None and impressions is not None:
+        raise InputError("give --clicks or --impressions, not both")
     noise = ClickNoise(eps_plus=eps_plus, eps_minus=eps_minus)
     examined = position_bias(eta, bias) or PositionBias.power(1.0)
-    planting = None if plant is None else Planting(plant, _positions(plant_positions))
-    data = load(source, split=split, seed=seed, group=group, groups=groups)
+    planting = _planting(plant, plant_positions, top_k)
+    with progress("reading") as report:
+        data = load(source, split=split, seed=seed, group=group, groups=groups, progress=report)
     if relevant_from is not None:
         data = data.binarize(relevant_from)
     with progress("simulating") as report:
@@ -111,8 +121,17 @@ def _logging_policy(logging: Logging, data: RankingDataset, share: float, seed: 
     return RankingSVM.train(data, share=share, seed=seed)
 
 
-def _positions(text: str) -> tuple[int, ...]:
+def _planting(share: float | None, positions: str, top_k: int | None) -> Planting | None:
+    if share is None:
+        return None
+    if not 0 < share <= 1:
+        raise InputError("--plant is a share above 0 and at most 1", value=share)
     try:
-        return tuple(int(part) for part in text.split(","))
+        places = tuple(int(part) for part in positions.split(","))
     except ValueError:
-        raise typer.BadParameter(f"'{text}' is no list of positions such as 1,2,3") from None
+        raise InputError("--plant-positions is no list of positions such as 1,2,3", value=positions) from None
+    if min(places) < 1:
+        raise InputError("--plant-positions start at 1", value=positions)
+    if top_k is not None and max(places) > top_k:
+        raise InputError(f"--plant-positions must lie within --top-k {top_k}", value=positions)
+    return Planting(share, places)

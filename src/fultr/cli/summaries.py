@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fultr.cli.output import facts, table
+from fultr.cli.output import print_facts, print_table
 
 
 def print_dataset(console: Console, summary: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def print_dataset(console: Console, summary: dict[str, Any]) -> None:
         )
     if summary["group_columns"]:
         rows.append(("derived from the group", ", ".join(summary["group_columns"])))
-    console.print(facts(f"Labelled data: {summary['source'] or 'no source given'}", rows))
+    print_facts(console, f"Labelled data: {summary['source'] or 'no source given'}", rows)
     if summary["groups"]:
         groups = [
             (
@@ -37,7 +37,7 @@ def print_dataset(console: Console, summary: dict[str, Any]) -> None:
             for name, entry in summary["groups"].items()
         ]
         console.print()
-        console.print(table("By group", ("group", "items", "share", "mean relevance"), groups))
+        print_table(console, "By group", ("group", "items", "share", "mean relevance"), groups)
 
 
 def print_log(console: Console, summary: dict[str, Any], most_positions: int = 20) -> None:
@@ -61,12 +61,12 @@ def print_log(console: Console, summary: dict[str, Any], most_positions: int = 2
     if summary["planted"]["items"]:
         rows.append(("planted items", "{items:,}, clicked {clicks:,} times".format(**summary["planted"])))
     title = f"Click log{': ' + summary['source'] if summary['source'] else ''}"
-    console.print(facts(title, rows))
+    print_facts(console, title, rows)
     if summary["groups"]:
         console.print()
-        console.print(_by_group(summary["groups"]))
+        _print_by_group(console, summary["groups"])
     console.print()
-    console.print(_by_position(summary["positions"], most_positions))
+    _print_by_position(console, summary["positions"], most_positions)
 
 
 def _examination(summary: dict[str, Any]) -> str:
@@ -80,7 +80,7 @@ def _examination(summary: dict[str, Any]) -> str:
     return "v_k = " + ", ".join(f"{value:.3g}" for value in bias["values"])
 
 
-def _by_group(groups: dict[str, Any]) -> Any:
+def _print_by_group(console: Console, groups: dict[str, Any]) -> None:
     rows = [
         (
             name,
@@ -91,10 +91,10 @@ def _by_group(groups: dict[str, Any]) -> Any:
         )
         for name, entry in groups.items()
     ]
-    return table("By group", ("group", "shown", "mean position", "clicks", "click rate"), rows)
+    print_table(console, "By group", ("group", "shown", "mean position", "clicks", "click rate"), rows)
 
 
-def _by_position(positions: list[dict[str, Any]], most: int) -> Any:
+def _print_by_position(console: Console, positions: list[dict[str, Any]], most: int) -> None:
     rows = [
         (f"{entry['position']}", f"{entry['shown']:,}", f"{entry['clicks']:,}", f"{entry['click_rate']:.2%}")
         for entry in positions[:most]
@@ -106,4 +106,4 @@ def _by_position(positions: list[dict[str, Any]], most: int) -> Any:
         rows.append(
             (f"{rest[0]['position']} to {last}", f"{shown:,}", f"{clicks:,}", f"{clicks / shown:.2%}")
         )
-    return table("By position", ("position", "shown", "clicks", "click rate"), rows)
+    print_table(console, "By position", ("position", "shown", "clicks", "click rate"), rows)

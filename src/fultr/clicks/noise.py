@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fultr.arguments import checked_number
 from fultr.click_model import PositionBias
 from fultr.data import ClickLog, CompactLog
 from fultr.data.propensity import examination
@@ -56,8 +57,7 @@ def estimate_noise(
     level
         The confidence level.
     """
-    if not 0 < level < 1:
-        raise InputError("must lie between 0 and 1", column="level", value=level)
+    level = checked_number(level, "level", "must lie between 0 and 1", lambda given: 0 < given < 1)
     if log.empties_dropped:
         raise InputError(
             "impressions without a click were dropped from the log, so click rates are unknown;"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import Progress, checked_number, random_generator, whole_number, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import ClickLog, Planted, RankingDataset
 from fultr.data.dataset import rows_of
+from fultr.data.log_fields import DEEPEST_POSITION
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 from fultr.policy import RankingPolicy, RankingSampler
@@ -29,7 +30,8 @@ NO_CLICK = "not one click in {} impressions: relevant items are never examined, 
 class Planting:
     """Put an item known to be irrelevant into a share of the impressions, at one of some positions.
 
-    The items from that position on move down by one. Its clickthrough rate is v_k eps_minus, which is what
+    The items from that position on move down by one; in a list that is too short for the position, the
+    planted item comes last. Its clickthrough rate is v_k eps_minus, which is what
     `estimate_noise` measures.
     """
 
@@ -37,10 +39,15 @@ class Planting:
     positions: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InputError("must lie above 0 and be at most 1", column="share", value=self.share)
-        if not self.positions or min(self.positions) < 1:
+        rule = "must lie above 0 and be at most 1"
+        share = checked_number(self.share, "share", rule, lambda given: 0 < given <= 1)
+        places = whole_numbers(self.positions, "positions")
+        if places.ndim != 1 or places.min(initial=DEEPEST_POSITION) < 1 or not places.size:
             raise InputError("positions start at 1", column="positions", value=self.positions)
+        if places.max() > DEEPEST_POSITION:
+            raise InputError(f"must be at most {DEEPEST_POSITION}", column="positions", value=places.max())
+        object.__setattr__(self, "share", share)
+        object.__setattr__(self, "positions", tuple(places.tolist()))
 
 
 def simulate_clicks(
@@ -54,8 +61,8 @@ def simulate_clicks(
     keep_empty: bool = True,
     planting: Planting | None = None,
     top_k: int | None = None,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    seed: int | np.random.Generator = 0,
+    progress: Progress | None = None,
 ) -> ClickLog:
     """Show lists drawn at random, ranked by a policy, to simulated users, and log what they click.
 
@@ -84,7 +91,8 @@ def simulate_clicks(
     top_k
         Show only this many items; the others have no position.
     seed
-        The same seed gives the same log. A larger number of clicks or impressions continues it.
+        The same seed gives the same log. A larger number of clicks or impressions continues it. The log
+        remembers a number, but not a generator.
     progress
         Called with what is done and what was asked for.
 
@@ -99,10 +107,10 @@ def simulate_clicks(
     noise = noise or ClickNoise()
     if (clicks is None) == (impressions is None):
         raise InputError("give either clicks= or impressions=")
-    wanted = clicks if impressions is None else impressions
-    if wanted is None or wanted < 1:
-        name = "clicks" if impressions is None else "impressions"
-        raise InputError("must be 1 or more", column=name, value=wanted)
+    goal = "clicks" if impressions is None else "impressions"
+    wanted = whole_number(clicks if impressions is None else impressions, goal, least=1)
+    if not len(data):
+        raise InputError("there are no lists to show", column="data")
     world = _World(
         data=replace(data, relevance=None),
         relevance=_click_relevance(data),
@@ -111,7 +119,8 @@ def simulate_clicks(
         planting=planting,
         top_k=top_k,
     )
-    sampler, rng = policy.sampler(data), np.random.default_rng(seed)
+    rng = random_generator(seed)
+    sampler = policy.sampler(data)
     steps: list[ClickLog] = []
     drawn = done = 0
     while done < wanted:
@@ -129,9 +138,9 @@ def simulate_clicks(
             progress(done, wanted)
     origin = {
         "simulated": True,
-        "seed": seed,
+        "seed": None if isinstance(seed, np.random.Generator) else int(seed),
         "policy": repr(policy),
-        "clicks" if impressions is None else "impressions": wanted,
+        goal: wanted,
     }
     log = _join_steps(steps)
     if not log.click.any():
@@ -202,8 +211,8 @@ def _examined(
     data: RankingDataset, bias: PositionBias, planting: Planting | None, top_k: int | None
 ) -> NDArray[np.float64]:
     """Return v_k for all positions that can be shown."""
-    if top_k is not None and top_k < 1:
-        raise InputError("must be 1 or more", column="top_k", value=top_k)
+    if top_k is not None:
+        whole_number(top_k, "top_k", least=1)
     deepest = int(data.lengths.max(initial=0)) + (planting is not None)
     if top_k is not None:
         if planting is not None and max(planting.positions) > top_k:

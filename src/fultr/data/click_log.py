@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,16 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fultr.arguments import checked_number, random_generator, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.compiled import compiled
 from fultr.data.compact_log import CompactLog, count_cells
-from fultr.data.dataset import RankingDataset, rows_of
-from fultr.data.ids import UNKNOWN_GROUP, Ids, as_ids, codes_of
+from fultr.data.dataset import RankingDataset, chosen_of, named_groups, rows_of
+from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of, first_repeat
+from fultr.data.log_fields import (
+    DEEPEST_POSITION,
+    as_clicks,
+    as_impression_ids,
+    as_lists,
+    as_origin,
+    as_positions,
+    as_propensities,
+    as_times,
+)
 from fultr.data.merging import merge_lists, order_within
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
-
-DEEPEST_POSITION = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +36,13 @@ class Planted:
     """Items known to be irrelevant that were put into rankings to measure click noise.
 
     Such an item takes a position, but is in no group, has no merit and is no candidate.
+
+    Parameters
+    ----------
+    impression
+        The impression of each item, counted from 0.
+    position, click, propensity
+        As in `ClickLog`; a planted item is always shown.
     """
 
     impression: NDArray[np.int64]
@@ -39,10 +56,30 @@ class Planted:
         return cls(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
 
     def __post_init__(self) -> None:
-        for name in ("position", "click", "propensity"):
-            column = getattr(self, name)
-            if column is not None and column.shape != self.impression.shape:
-                raise InputError("planted items need columns of one length", column=name, value=column.shape)
+        impression = whole_numbers(self.impression, "planted.impression")
+        size = impression.size
+        if impression.shape != (size,) or (impression < 0).any():
+            problem = "planted items need an impression, counted from 0, each"
+            raise InputError(problem, column="planted.impression", value=self.impression)
+        position = as_positions(self.position, size, "planted.position")
+        if not position.all():
+            problem = "a planted item needs a position, 1 or more"
+            raise InputError(problem, row=int(np.argmin(position)) + 1, column="planted.position")
+        repeat = first_repeat(impression, position)
+        if repeat is not None:
+            problem = f"the position is taken by planted item {repeat[0] + 1} of the same impression already"
+            value = position[repeat[1]]
+            raise InputError(problem, row=repeat[1] + 1, column="planted.position", value=value)
+        fields = {
+            "impression": impression,
+            "position": position,
+            "click": as_clicks(self.click, size, "planted.click"),
+            "propensity": None
+            if self.propensity is None
+            else as_propensities(self.propensity, np.ones(size, dtype=np.bool_), "planted.propensity"),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return int(self.impression.size)
@@ -71,8 +108,10 @@ class ClickLog:
         probability of a ranking. Without it, propensities come from a position bias.
     planted
         Items known to be irrelevant that were shown among the candidates.
-    impression_id, timestamp
-        Optional, for each impression.
+    impression_id
+        Optional, for each impression; no two may have the same.
+    timestamp
+        Optional, for each impression: whole numbers, or dates, held in microseconds.
     position_bias, noise
         The click model that belongs to the log, if it is known.
     empties_dropped
@@ -110,9 +149,9 @@ class ClickLog:
         empties_dropped: bool = False,
         origin: dict[str, Any] | None = None,
     ) -> None:
-        shown_lists = _as_lists(lists, len(data))
+        shown_lists = as_lists(lists, len(data))
         entries, size = int(data.lengths[shown_lists].sum()), shown_lists.size
-        positions, clicks = _as_positions(position, entries), _as_clicks(click, entries)
+        positions, clicks = as_positions(position, entries), as_clicks(click, entries)
         unseen = np.flatnonzero(clicks & (positions == NOT_SHOWN))
         if unseen.size:
             raise InputError(
@@ -123,16 +162,15 @@ class ClickLog:
             "lists": shown_lists,
             "position": positions,
             "click": clicks,
-            "propensity": None
-            if propensity is None
-            else _as_propensities(propensity, positions != NOT_SHOWN),
-            "planted": Planted.none() if planted is None else planted,
-            "impression_id": _of_impressions(impression_id, size, "impression_id"),
-            "timestamp": _of_impressions(timestamp, size, "timestamp"),
+            "propensity": None if propensity is None else as_propensities(propensity, positions != NOT_SHOWN),
+            # without items there is nothing to have a propensity either
+            "planted": planted if planted is not None and len(planted) else Planted.none(),
+            "impression_id": None if impression_id is None else as_impression_ids(impression_id, size),
+            "timestamp": None if timestamp is None else as_times(timestamp, size),
             "position_bias": position_bias,
             "noise": noise,
             "empties_dropped": bool(empties_dropped),
-            "origin": dict(origin or {}),
+            "origin": as_origin(origin or {}),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -143,12 +181,9 @@ class ClickLog:
         planted = self.planted
         if not len(planted):
             return
-        if (
-            planted.impression.min() < 0
-            or planted.impression.max() >= len(self)
-            or planted.position.min() < 1
-        ):
-            raise InputError("planted items need an impression of the log and a position", column="planted")
+        if planted.impression.max() >= len(self):
+            problem = f"planted items need an impression of the log, which has {len(self)}"
+            raise InputError(problem, column="planted.impression", value=planted.impression.max())
         if (planted.propensity is None) != (self.propensity is None):
             raise InputError("propensities must be given for all items or for none", column="propensity")
 
@@ -209,9 +244,9 @@ class ClickLog:
         """Return how often each list was shown, impressions without a click included."""
         return np.bincount(self.lists, minlength=len(self.data))
 
-    def __getitem__(self, impressions: slice | NDArray[Any]) -> ClickLog:
+    def __getitem__(self, impressions: int | slice | Sequence[int] | NDArray[Any]) -> ClickLog:
         """Return some of the impressions (a slice, indices in any order, or a mask), over the same lists."""
-        chosen = np.arange(len(self))[impressions]
+        chosen = chosen_of(impressions, len(self), "impression")
         entries = rows_of(self.offsets, chosen)
         new_place = np.full(len(self), -1)
         new_place[chosen] = np.arange(chosen.size)
@@ -237,14 +272,13 @@ class ClickLog:
 
     def split(self, share: float, seed: int | np.random.Generator = 0) -> tuple[ClickLog, ClickLog]:
         """Split by query: all impressions of a query go to one side, `share` of the queries to the second."""
-        if not 0 < share < 1:
-            raise InputError("must lie between 0 and 1", column="share", value=share)
+        checked_number(share, "share", "must lie between 0 and 1", lambda given: 0 < given < 1)
         query = self.data.query_codes[self.lists]
         queries = np.unique(query)
         if queries.size < 2:
             raise InputError(f"cannot split by query: the log has {queries.size}", column="query_id")
         size = min(max(1, round(share * queries.size)), queries.size - 1)
-        second = np.random.default_rng(seed).choice(queries, size=size, replace=False)
+        second = random_generator(seed).choice(queries, size=size, replace=False)
         in_second = np.isin(query, second)
         return self[~in_second], self[in_second]
 
@@ -353,7 +387,6 @@ class ClickLog:
                 "mean_position": mean,
             }
 
-        names = [*enumerate(self.data.group_names), (UNKNOWN_GROUP, "(unknown)")]
         return {
             "source": self.data.source,
             "impressions": len(self),
@@ -381,67 +414,10 @@ class ClickLog:
             ],
             "groups": {
                 name: counts(group == code)
-                for code, name in names
+                for code, name in named_groups(self.data.group_names)
                 if code != UNKNOWN_GROUP or bool((group == code).any())
             },
         }
-
-
-def _as_lists(values: ArrayLike, lists: int) -> NDArray[np.int64]:
-    given = np.asarray(values, dtype=np.int64)
-    outside = np.flatnonzero((given < 0) | (given >= lists))
-    if given.ndim != 1 or outside.size:
-        value = given[outside[0]] if outside.size else given.shape
-        raise InputError(
-            f"a list must be one of 0..{lists - 1} for each impression", column="lists", value=value
-        )
-    return given
-
-
-def _of_impressions(values: ArrayLike | None, size: int, column: str) -> NDArray[Any] | None:
-    if values is None:
-        return None
-    given = as_ids(values, column) if column == "impression_id" else np.asarray(values)
-    if given.shape != (size,):
-        raise InputError(
-            f"must have one value for each of {size} impressions", column=column, value=given.shape
-        )
-    return given
-
-
-def _as_positions(values: ArrayLike, entries: int) -> NDArray[np.int32]:
-    given = np.asarray(values)
-    if given.shape != (entries,) or given.dtype.kind not in "iu":
-        problem = f"must be a whole number for each of {entries} entries, 0 where it was not shown"
-        raise InputError(problem, column="position", value=(given.dtype, given.shape))
-    wrong = np.flatnonzero((given < 0) | (given > DEEPEST_POSITION))
-    if wrong.size:
-        problem = f"a position is 1 to {DEEPEST_POSITION}, or 0 for an item that was not shown"
-        raise InputError(problem, row=wrong[0] + 1, column="position", value=given[wrong[0]])
-    return given.astype(np.int32, copy=False)
-
-
-def _as_clicks(values: ArrayLike, entries: int) -> NDArray[np.bool_]:
-    given = np.asarray(values)
-    if given.shape != (entries,) or given.dtype.kind not in "biuf":
-        problem = f"must be 0 or 1 for each of {entries} entries"
-        raise InputError(problem, column="click", value=(given.dtype, given.shape))
-    wrong = np.flatnonzero((given != 0) & (given != 1))
-    if wrong.size:
-        raise InputError("a click is 0 or 1", row=wrong[0] + 1, column="click", value=given[wrong[0]])
-    return given.astype(np.bool_, copy=False)
-
-
-def _as_propensities(values: ArrayLike, shown: NDArray[np.bool_]) -> NDArray[np.float64]:
-    given = np.asarray(values, dtype=np.float64)
-    if given.shape != shown.shape:
-        problem = f"must be a number for each of {shown.size} entries"
-        raise InputError(problem, column="propensity", value=given.shape)
-    wrong = np.flatnonzero(shown & ~((given > 0) & (given <= 1)))
-    if wrong.size:
-        problem = "a propensity must lie above 0 and be at most 1"
-        raise InputError(problem, row=wrong[0] + 1, column="propensity", value=given[wrong[0]])
-    return np.where(shown, given, np.nan)
 
 
 @compiled

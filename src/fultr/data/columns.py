@@ -6,9 +6,10 @@ Every function names the file, row, column and value of the first thing that is 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fultr.arguments import LARGEST_WHOLE
+from fultr.data.ids import ID_TOO_LARGE
 from fultr.errors import InputError
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 
 FEATURE_PREFIX = "feature_"
 """What the name of a column starts with that holds one feature."""
@@ -25,27 +31,39 @@ FEATURE_PREFIX = "feature_"
 LIST_COLUMN = "features"
 """The name of a column that holds all features of a row as one list."""
 
+TIMES = (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")))
+"""What text may hold as a time, in the order in which it is tried."""
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows come from: the file, if any, and the number of each row, or of the first, in it."""
+    """Where rows come from: the file, if any, and the number of each row, or of the first, in the table.
+
+    `line_of` turns the number of a row into what a person would count, the line of a text file; since that
+    may mean to look through the file, it is asked only when there is something to complain about.
+    """
 
     file: str | Path | None = None
     first_row: int = 1
     numbers: NDArray[np.int64] | None = None
+    line_of: Callable[[int], int] | None = None
 
     def rows(self, size: int) -> NDArray[np.int64]:
         """Return the numbers of all rows."""
         return np.arange(self.first_row, self.first_row + size) if self.numbers is None else self.numbers
 
-    def only(self, mask: NDArray[np.bool_]) -> Place:
-        """Return the place of some of the rows."""
-        return Place(self.file, self.first_row, self.rows(mask.size)[mask])
+    def only(self, chosen: NDArray[Any], size: int) -> Place:
+        """Return the place of some of `size` rows, a mask or indices."""
+        return replace(self, numbers=self.rows(size)[chosen])
+
+    def shown(self, number: int) -> int:
+        """Return the number of a row as a person would count it."""
+        return int(number) if self.line_of is None else self.line_of(int(number))
 
     def error(self, problem: str, index: int, column: str, value: object = None) -> InputError:
         """Return an error about the value at `index` of these rows."""
-        row = self.first_row + int(index) if self.numbers is None else int(self.numbers[index])
-        return InputError(problem, file=self.file, row=row, column=column, value=value)
+        number = self.first_row + int(index) if self.numbers is None else int(self.numbers[index])
+        return InputError(problem, file=self.file, row=self.shown(number), column=column, value=value)
 
 
 def require_columns(present: Sequence[str], required: Iterable[str], file: str | Path | None) -> None:
@@ -61,12 +79,34 @@ def require_columns(present: Sequence[str], required: Iterable[str], file: str |
             raise InputError(f"the column is missing{hint}", file=file, column=column)
 
 
+def refuse_double_names(names: Sequence[str], file: str | Path | None) -> None:
+    """Raise if two columns have the same name: which of them is meant, nobody knows."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError("two columns have this name", file=file, column=name)
+        seen.add(name)
+
+
 def plain(column: Any) -> pa.Array:
-    """Return a column as one Arrow array without dictionary encoding."""
+    """Return a column as one Arrow array, without dictionary encoding, its text of the usual kind."""
+    array = _encoded(column)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _encoded(column: Any) -> pa.Array:
+    """Return a column as one Arrow array, its text of the usual kind, in a dictionary or not."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # of no chunks, in some versions
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if pa.types.is_dictionary(array.type):
+        # what polars calls categories is text of a kind that cannot be decoded
+        return pa.DictionaryArray.from_arrays(array.indices, _usual_text(array.dictionary))
+    return _usual_text(array)
+
+
+def _usual_text(array: pa.Array) -> pa.Array:
+    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
 
 
 def is_text(kind: Any) -> bool:
@@ -93,14 +133,29 @@ def ids(column: Any, name: str, place: Place, *, as_text: bool = False) -> pa.Ar
     if is_text(array.type):
         return array.cast(pa.string())
     if pa.types.is_integer(array.type):
-        return array.cast(pa.string() if as_text else pa.int64())
+        return array.cast(pa.string()) if as_text else _int64(array, name, place, ID_TOO_LARGE)
     value = array[0].as_py() if len(array) else None
     raise place.error(f"ids must be whole numbers or text, not {array.type}", 0, name, value)
 
 
+def _int64(array: pa.Array, name: str, place: Place, problem: str) -> pa.Array:
+    try:
+        return array.cast(pa.int64())
+    except pa.ArrowInvalid:  # only what has no sign can be too large
+        index = _first(pc.greater(array, pa.scalar(LARGEST_WHOLE, pa.uint64())).fill_null(False))
+        raise place.error(problem, index, name, array[index].as_py()) from None
+
+
 def labels(column: Any, name: str, place: Place) -> pa.Array:
     """Return group labels as Arrow strings, null where the group is unknown."""
-    array = plain(column)
+    return plain(encoded_labels(column, name, place))
+
+
+def encoded_labels(column: Any, name: str, place: Place) -> pa.Array:
+    """Return labels in a dictionary, if they came in one: then few need to be looked at."""
+    array = _encoded(column)
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices, labels(array.dictionary, name, place))
     kind = array.type
     if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return array.cast(pa.string())
@@ -120,15 +175,21 @@ def numbers(column: Any, name: str, place: Place) -> NDArray[np.float64]:
 
 
 def _parsed(array: pa.Array, name: str, place: Place) -> pa.Array:
+    """Read text as numbers: decimal digits only, whatever else Arrow or Python would take for a number."""
     with suppress(pa.ArrowInvalid):
-        return array.cast(pa.float64())
-    values = array.to_pylist()
-    for index, text in enumerate(values):
-        try:
-            values[index] = None if text is None else float(text)
-        except ValueError:
-            raise place.error("must be a number", index, name, text) from None
-    return pa.array(values, type=pa.float64())
+        values = array.cast(pa.float64())
+        if pc.all(pc.is_finite(values)).as_py() is not False:
+            return values
+    texts = array.to_pylist()
+    for index, text in enumerate(texts):
+        word = "" if text is None else text.strip()
+        if text is None or NUMBER.fullmatch(word):
+            texts[index] = None if text is None else float(word)
+        elif NOT_FINITE.fullmatch(word):
+            raise place.error("must be a finite number", index, name, float(word))
+        else:
+            raise place.error("must be a number", index, name, text)
+    return pa.array(texts, type=pa.float64())
 
 
 def positions(column: Any, name: str, place: Place, deepest: int) -> NDArray[np.int32]:
@@ -137,7 +198,8 @@ def positions(column: Any, name: str, place: Place, deepest: int) -> NDArray[np.
     shown = ~np.isnan(values)
     wrong = shown & ~((values >= 1) & (values <= deepest) & (values == np.floor(values)))
     if wrong.any():
-        problem = "a position is a whole number from 1 on; leave it empty if the item was not shown"
+        rule = f"a position is a whole number from 1 to {deepest}"
+        problem = f"{rule}; leave it empty if the item was not shown"
         raise place.error(problem, _first(wrong), name, _shown(values[_first(wrong)]))
     return np.where(shown, values, 0).astype(np.int32)
 
@@ -169,21 +231,42 @@ def propensities(column: Any, name: str, place: Place, needed: NDArray[np.bool_]
 
 
 def timestamps(column: Any, name: str, place: Place) -> NDArray[Any]:
-    """Return times as they are numbered (int64), or as dates (datetime64, microseconds)."""
+    """Return times as they are numbered (int64), or as dates (datetime64, microseconds, UTC)."""
     array = plain(column)
-    if is_text(array.type):
-        with suppress(pa.ArrowInvalid):
-            array = array.cast(pa.int64())
+    if array.null_count:
+        raise place.error("a time is missing", _first(pc.is_null(array)), name)
     if pa.types.is_integer(array.type):
-        array = array.cast(pa.int64())
+        array = _int64(array, name, place, "a whole number as a time must fit 64 bits with a sign")
+    elif is_text(array.type):
+        array = _parsed_times(array, name, place)
     else:
         try:
             array = array.cast(pa.timestamp("us"), safe=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise place.error(f"must be whole numbers or dates ({error})", 0, name) from None
-    if array.null_count:
-        raise place.error("a time is missing", _first(pc.is_null(array)), name)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            problem = f"must be whole numbers or dates, not {array.type}"
+            raise place.error(problem, 0, name, array[0].as_py() if len(array) else None) from None
     return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _parsed_times(array: pa.Array, name: str, place: Place) -> pa.Array:
+    """Read text as whole numbers, or as dates: all with a time zone, or all without."""
+    for kind in TIMES:
+        with suppress(pa.ArrowInvalid):
+            times = array.cast(kind)
+            return times if kind == pa.int64() else times.cast(pa.timestamp("us"), safe=False)
+    first = next((kind for kind in TIMES if _can_be(array[:1], kind)), None)
+    index = 0
+    if first is not None:
+        index = next(index for index in range(len(array)) if not _can_be(array[index : index + 1], first))
+    problem = "must be whole numbers, or dates such as 2024-05-01 12:30:00, all of one form"
+    raise place.error(problem, index, name, array[index].as_py())
+
+
+def _can_be(array: pa.Array, kind: Any) -> bool:
+    with suppress(pa.ArrowInvalid):
+        array.cast(kind)
+        return True
+    return False
 
 
 def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[np.float32]:
@@ -214,7 +297,8 @@ def _from_lists(array: pa.Array, place: Place) -> NDArray[Any]:
     widths = np.asarray(pc.list_value_length(array).to_numpy(zero_copy_only=False), dtype=np.int64)
     if widths.size and (widths != widths[0]).any():
         index = _first(widths != widths[0])
-        problem = f"there are {widths[index]} features, but {widths[0]} in row {place.rows(widths.size)[0]}"
+        first_row = place.shown(place.rows(widths.size)[0])
+        problem = f"there are {widths[index]} features, but {widths[0]} in row {first_row}"
         raise place.error(problem, index, LIST_COLUMN)
     flat = array.flatten()
     if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
@@ -228,4 +312,6 @@ def _first(mask: Any) -> int:
 
 
 def _shown(value: float) -> object:
-    return int(value) if value == np.floor(value) else None if np.isnan(value) else float(value)
+    if np.isnan(value):
+        return None
+    return int(value) if np.isfinite(value) and value == np.floor(value) else float(value)

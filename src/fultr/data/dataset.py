@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.data.ids import UNKNOWN_GROUP, Ids, as_column, as_ids, codes_of, encode_groups, order_of_appearance
+from fultr.arguments import (
+    checked_number,
+    names_of,
+    random_generator,
+    whole_number,
+    whole_numbers,
+)
+from fultr.data.dataset_fields import (
+    as_features,
+    as_groups,
+    as_ids_of,
+    as_offsets,
+    as_relevance,
+    column_names_of,
+    numbered_names,
+)
+from fultr.data.ids import (
+    UNKNOWN_GROUP,
+    Ids,
+    as_column,
+    as_ids,
+    codes_of,
+    document_twice,
+    first_repeat,
+    order_of_appearance,
+    unknown_group_name,
+)
 from fultr.errors import InputError
-
-ROWS_A_CHECK = 65_536
-"""Rows looked at together when values are checked, so that checking needs little memory."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +74,7 @@ class RankingDataset:
     doc_id
         The document of each row, at most once in a list.
     feature_names
-        By default "1", "2", ...
+        By default the columns of `features` if it is a frame, or else "1", "2", ...
     group_columns
         The columns of `features` derived from the group attribute: what a group-blind scorer masks.
     comment
@@ -93,16 +116,17 @@ class RankingDataset:
         comment: ArrayLike | None = None,
         source: str = "",
     ) -> None:
-        table = _as_features(features, feature_names)
+        names = names_of(feature_names, "feature_names") or column_names_of(features)
+        table = as_features(features, names)
         rows, width = table.shape
-        names = tuple(map(str, feature_names)) or _numbered(width)
+        names = names or numbered_names(width)
         if len(names) != width or len(set(names)) != width:
             raise InputError(
                 f"{width} features need as many different names", column="feature_names", value=names
             )
-        starts = _as_offsets(offsets, rows)
-        codes, code_names = _as_groups(group, tuple(group_names), rows)
-        columns = tuple(sorted({int(column) for column in group_columns}))
+        starts = as_offsets(offsets, rows)
+        codes, code_names = as_groups(group, names_of(group_names, "group_names"), rows)
+        columns = tuple(np.unique(whole_numbers(group_columns, "group_columns")).tolist())
         if columns and not 0 <= columns[0] <= columns[-1] < width:
             raise InputError(f"must lie in 0..{width - 1}", column="group_columns", value=columns)
         fields: dict[str, Any] = {
@@ -110,12 +134,12 @@ class RankingDataset:
             "offsets": starts,
             "group": codes,
             "group_names": code_names,
-            "relevance": None if relevance is None else _as_relevance(relevance, rows),
-            "query_id": _as_ids_of(query_id, "query_id", starts.size - 1, "list"),
-            "doc_id": _as_ids_of(doc_id, "doc_id", rows, "row"),
+            "relevance": None if relevance is None else as_relevance(relevance, rows),
+            "query_id": as_ids_of(query_id, "query_id", starts.size - 1, "list"),
+            "doc_id": as_ids_of(doc_id, "doc_id", rows, "row"),
             "feature_names": names,
             "group_columns": columns,
-            "comment": _as_ids_of(comment, "comment", rows, "row"),
+            "comment": as_ids_of(comment, "comment", rows, "row"),
             "source": source,
         }
         for name, value in fields.items():
@@ -130,7 +154,9 @@ class RankingDataset:
         order in which their queries first appear, and rows keep their order within a list.
         """
         query = as_ids(qid, "qid")
-        table = _as_features(features, columns.get("feature_names", ()))
+        columns["feature_names"] = names_of(columns.get("feature_names", ()), "feature_names")
+        columns["feature_names"] = columns["feature_names"] or column_names_of(features)
+        table = as_features(features, columns["feature_names"])
         code, first = order_of_appearance(codes_of(query))
         order = np.argsort(code, kind="stable")
         for name, column in {"qid": query, "features": table, **columns}.items():
@@ -177,18 +203,10 @@ class RankingDataset:
 
     def __getitem__(self, lists: int | slice | Sequence[int] | NDArray[Any]) -> RankingDataset:
         """Return some of the lists, in the order asked for; a mask or repeated lists are fine."""
-        if isinstance(lists, slice):
-            chosen = np.arange(len(self))[lists]
-            if lists.step in (None, 1):
-                start, stop = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
-                return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
-        else:
-            try:
-                chosen = np.atleast_1d(np.arange(len(self))[lists])
-            except IndexError:
-                raise InputError(
-                    f"no such list; there are {len(self)}", column="lists", value=lists
-                ) from None
+        chosen = chosen_of(lists, len(self), "list")
+        if isinstance(lists, slice) and lists.step in (None, 1):
+            start, stop = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
+            return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
     def _pick(self, lists: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> RankingDataset:
@@ -211,21 +229,21 @@ class RankingDataset:
         codes = self.query_codes
         queries = np.unique(codes)
         if isinstance(size, float):
-            if not 0 < size <= 1:
-                raise InputError("a share must lie above 0 and be at most 1", column="size", value=size)
-            size = max(1, round(size * queries.size))
-        if not 1 <= size <= queries.size:
+            rule = "a share must lie above 0 and be at most 1"
+            size = max(
+                1, round(checked_number(size, "size", rule, lambda given: 0 < given <= 1) * queries.size)
+            )
+        if whole_number(size, "size", least=1) > queries.size:
             raise InputError(f"there are {queries.size} queries to draw from", column="size", value=size)
-        drawn = np.random.default_rng(seed).choice(queries, size=size, replace=False)
+        drawn = random_generator(seed).choice(queries, size=int(size), replace=False)
         return self[np.isin(codes, drawn)]
 
     def batches(self, size: int, seed: int | np.random.Generator | None = None) -> Iterator[PaddedBatch]:
         """Yield all lists in padded batches of `size`, in order or, with a seed, shuffled."""
-        if size < 1:
-            raise InputError("must be 1 or more", column="size", value=size)
+        whole_number(size, "size", least=1)
         order = np.arange(len(self))
         if seed is not None:
-            np.random.default_rng(seed).shuffle(order)
+            random_generator(seed).shuffle(order)
         for start in range(0, order.size, size):
             yield self.padded(order[start : start + size])
 
@@ -253,6 +271,7 @@ class RankingDataset:
         """Turn graded judgments into relevance: 1 from `threshold` on, 0 below it."""
         if self.relevance is None:
             raise InputError("there is no relevance to binarize", column="relevance")
+        checked_number(threshold, "threshold", "must be a number", lambda given: given == given)
         return replace(self, relevance=(self.relevance >= threshold).astype(np.float32))
 
     def describe(self) -> dict[str, Any]:
@@ -273,25 +292,26 @@ class RankingDataset:
             "groups": {},
         }
         if self.relevance is not None:
-            summary["relevance_mean"] = float(self.relevance.mean()) if self.rows else 0.0
+            summary["relevance_mean"] = _mean(self.relevance)
             summary["relevance_max"] = float(self.relevance.max(initial=0.0))
-        for code, name in [*enumerate(self.group_names), (UNKNOWN_GROUP, "(unknown)")]:
+        for code, name in named_groups(self.group_names):
             of_group = self.group == code
             rows = int(of_group.sum())
             if code == UNKNOWN_GROUP and not rows:
                 continue
             entry: dict[str, Any] = {"rows": rows, "share": rows / self.rows if self.rows else 0.0}
             if self.relevance is not None:
-                entry["relevance_mean"] = float(self.relevance[of_group].mean()) if rows else 0.0
+                entry["relevance_mean"] = _mean(self.relevance[of_group])
             summary["groups"][name] = entry
         return summary
 
 
-def concatenate(parts: Sequence[RankingDataset]) -> RankingDataset:
+def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
     """Put the lists of several datasets after one another; groups are matched by name.
 
     A column that only some of the parts have (relevance, ids, comments) is left out.
     """
+    parts = list(parts)
     if not parts:
         raise InputError("there is nothing to concatenate")
     first = parts[0]
@@ -332,96 +352,28 @@ def rows_of(offsets: NDArray[np.int64], lists: NDArray[np.int64]) -> NDArray[np.
     return np.repeat(offsets[lists] - starts, lengths) + np.arange(int(lengths.sum()))
 
 
-def _numbered(width: int) -> tuple[str, ...]:
-    return tuple(str(column + 1) for column in range(width))
-
-
-def _as_features(values: ArrayLike, names: Sequence[str] = ()) -> NDArray[np.float32]:
+def chosen_of(which: Any, size: int, unit: str) -> NDArray[np.int64]:
+    """Return the numbers, of 0..size - 1, that an index, a slice, a mask or several indices stand for."""
     try:
-        given = np.asarray(values)
-        if given.dtype.kind not in "fiub":
-            given = given.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            "features must be numbers, the same number of them in each row", column="features"
-        ) from None
-    if given.ndim != 2:
-        raise InputError("features must be rows x features", column="features", value=given.shape)
-    with np.errstate(over="ignore"):
-        features = np.ascontiguousarray(given, dtype=np.float32)
-    for start in range(0, features.shape[0], ROWS_A_CHECK):
-        finite = np.isfinite(features[start : start + ROWS_A_CHECK])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            name = (tuple(names) or _numbered(features.shape[1]))[column]
-            value = given[start + row, column]
-            raise InputError(
-                "a feature must be a finite float32", row=start + row + 1, column=name, value=value
-            )
-    return features
+        return np.atleast_1d(np.arange(size)[which])
+    except (IndexError, TypeError, ValueError):
+        raise InputError(f"no such {unit}; there are {size}", column=f"{unit}s", value=which) from None
 
 
-def _as_offsets(values: ArrayLike, rows: int) -> NDArray[np.int64]:
-    offsets = np.asarray(values, dtype=np.int64)
-    if offsets.ndim != 1 or offsets.size == 0 or offsets[0] != 0 or offsets[-1] != rows:
-        raise InputError(f"offsets must run from 0 to the number of rows, {rows}", column="offsets")
-    empty = np.flatnonzero(np.diff(offsets) < 1)
-    if empty.size:
-        raise InputError(f"list {empty[0] + 1} has no items", column="offsets")
-    return offsets
+def named_groups(names: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the number and name of each group, the unknown one the last."""
+    return [*enumerate(names), (UNKNOWN_GROUP, unknown_group_name(names))]
 
 
-def _as_groups(
-    values: ArrayLike | Sequence[object] | None, names: tuple[str, ...], rows: int
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    if len(set(names)) != len(names):
-        raise InputError("group names must differ", column="group_names", value=names)
-    if values is None:
-        return np.full(rows, UNKNOWN_GROUP, dtype=np.int32), names
-    group = as_column(values)
-    if group.shape != (rows,):
-        raise InputError(f"must have one value for each of {rows} rows", column="group", value=group.shape)
-    if group.dtype.kind not in "iu":
-        return encode_groups(group, names or None)
-    if not names:
-        names = tuple(str(code) for code in range(int(group.max(initial=UNKNOWN_GROUP)) + 1))
-    outside = np.flatnonzero((group < UNKNOWN_GROUP) | (group >= len(names)))
-    if outside.size:
-        problem = f"a group must be one of 0..{len(names) - 1}, or -1 where it is unknown"
-        raise InputError(problem, row=outside[0] + 1, column="group", value=group[outside[0]])
-    return group.astype(np.int32, copy=False), names
-
-
-def _as_relevance(values: ArrayLike, rows: int) -> NDArray[np.float32]:
-    relevance = np.asarray(values, dtype=np.float32)
-    if relevance.shape != (rows,):
-        raise InputError(
-            f"must have one value for each of {rows} rows", column="relevance", value=relevance.shape
-        )
-    wrong = np.flatnonzero(~(np.isfinite(relevance) & (relevance >= 0)))
-    if wrong.size:
-        raise InputError(
-            "must be finite and 0 or more", row=wrong[0] + 1, column="relevance", value=relevance[wrong[0]]
-        )
-    return relevance
-
-
-def _as_ids_of(values: ArrayLike | None, column: str, size: int, unit: str) -> Ids | None:
-    if values is None:
-        return None
-    ids = as_ids(values, column)
-    if ids.size != size:
-        raise InputError(f"must have one value for each {unit}, {size}", column=column, value=ids.size)
-    return ids
+def _mean(values: NDArray[np.float32]) -> float:
+    """Return the mean, 0 of nothing; in double, since a sum of floats may be beyond what a float holds."""
+    return float(values.mean(dtype=np.float64)) if values.size else 0.0
 
 
 def _refuse_repeated_documents(data: RankingDataset) -> None:
     if data.doc_id is None:
         return
-    document, where = codes_of(data.doc_id), data.list_of_row
-    order = np.lexsort((document, where))
-    repeated = np.flatnonzero((np.diff(document[order]) == 0) & (np.diff(where[order]) == 0))
-    if repeated.size:
-        first, second = np.sort(order[repeated[0] : repeated[0] + 2])
-        problem = f"the document stands in row {first + 1} of the same list already"
-        raise InputError(problem, row=second + 1, column="doc_id", value=data.doc_id[second])
+    repeat = first_repeat(data.list_of_row, codes_of(data.doc_id))
+    if repeat is not None:
+        first, second = repeat
+        raise document_twice(first + 1, second + 1, "list", data.doc_id[second])

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
+from fultr.arguments import Progress
 from fultr.data import columns
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, refuse_double_names, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids
 from fultr.data.labelled_tables import ID_COLUMNS, KIND, labelled_dataset
@@ -52,7 +53,7 @@ def write_dataset(data: RankingDataset, path: str | Path) -> None:
             _write_parquet(data, temporary)
 
 
-def read_dataset(path: str | Path) -> RankingDataset:
+def read_dataset(path: str | Path, *, progress: Progress | None = None) -> RankingDataset:
     """Read a dataset from a file of `write_dataset`, or from a labelled table of your own.
 
     A table of your own (.parquet, .arrow or .csv) has the columns `query_id` and `relevance` (or `label`),
@@ -61,15 +62,17 @@ def read_dataset(path: str | Path) -> RankingDataset:
 
     The features of an Arrow file of ours stay on disk and are read when they are used: do not change the
     file in place meanwhile (`write_dataset` never does, it puts a new file in its place).
+
+    `progress` is called with how much has been read, and with the size; an Arrow file takes no time to read.
     """
     file = existing_file(path)
     ending = file.suffix.lower()
     if ending == ".arrow":
         return _read_arrow(file)
     if ending == ".parquet":
-        return _read_parquet(file)
+        return _read_parquet(file, progress)
     if ending == ".csv":
-        return labelled_dataset(open_table(file))
+        return labelled_dataset(open_table(file, progress))
     problem = "a dataset is read from a .arrow, .parquet or .csv file (LETOR text: read_letor)"
     raise InputError(problem, file=file)
 
@@ -148,6 +151,7 @@ def _read_arrow(file: Path) -> RankingDataset:
     if not about:
         return labelled_dataset(table_of(table, file))
     _check_metadata(about, file)
+    refuse_double_names(table.column_names, file)
     features = np.empty((table.num_rows, 0), dtype=np.float32)
     if about["feature_names"]:
         require_columns(table.column_names, [LIST_COLUMN], file)
@@ -165,14 +169,15 @@ def _in_place(column: pa.ChunkedArray, place: Place) -> NDArray[np.float32]:
     return columns.feature_table({LIST_COLUMN: column}, len(column), place)
 
 
-def _read_parquet(file: Path) -> RankingDataset:
+def _read_parquet(file: Path, progress: Progress | None) -> RankingDataset:
     try:
         with parquet.ParquetFile(file, memory_map=True) as opened:
             schema = opened.schema_arrow
             about = parse_metadata((schema.metadata or {}).get(METADATA_KEY), file)
             if not about:
-                return labelled_dataset(open_table(file))
+                return labelled_dataset(open_table(file, progress))
             _check_metadata(about, file)
+            refuse_double_names(schema.names, file)
             names = [FEATURE_PREFIX + name for name in about["feature_names"]]
             require_columns(schema.names, names, file)
             features = np.empty((opened.metadata.num_rows, len(names)), dtype=np.float32)
@@ -181,6 +186,8 @@ def _read_parquet(file: Path) -> RankingDataset:
                 _fill(features[start : start + batch.num_rows], batch, names, Place(file, start + 1))
                 items.append(pa.table(batch).drop_columns(names))
                 start += batch.num_rows
+                if progress is not None:
+                    progress(start, features.shape[0])
         table = pa.concat_tables(items) if items else schema.empty_table()
         table.validate(full=True)
     except InputError:

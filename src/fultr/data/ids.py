@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fultr.arguments import LARGEST_WHOLE
 from fultr.errors import InputError
 
 Ids = NDArray[Any]
@@ -15,6 +16,7 @@ Ids = NDArray[Any]
 
 TEXT = np.dtypes.StringDType()
 UNKNOWN_GROUP = -1
+ID_TOO_LARGE = "a whole number as an id must fit 64 bits with a sign; give it as text"
 
 
 def as_column(values: ArrayLike | Sequence[object]) -> NDArray[Any]:
@@ -22,7 +24,10 @@ def as_column(values: ArrayLike | Sequence[object]) -> NDArray[Any]:
 
     numpy would turn a list of text with a number or a missing value in it into text all through.
     """
-    column = np.asarray(values)
+    try:
+        column = np.asarray(values)
+    except ValueError:  # of lists of different lengths
+        return np.asarray(values, dtype=object)
     return column if column.dtype.kind in "iufbT" else np.asarray(values, dtype=object)
 
 
@@ -35,16 +40,17 @@ def as_ids(values: ArrayLike, column: str) -> Ids:
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "T":
         return array
+    if array.dtype.kind == "f":  # also what numpy makes of a small and of a very large whole number
+        array = np.asarray(values, dtype=object)
     whole = [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in array]
-    if all(whole):
-        return array.astype(np.int64)
-    kind = str if not any(whole) else int
-    for row, value in enumerate(array, start=1):
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(
-                "ids must be all whole numbers or all text, none missing", row=row, column=column, value=value
-            )
-    return array.astype(TEXT)
+    kind = int if any(whole) or not array.size else str
+    for row, (value, is_whole) in enumerate(zip(array, whole, strict=True), start=1):
+        if not (is_whole if kind is int else isinstance(value, str)):
+            problem = "ids must be all whole numbers or all text, none missing"
+            raise InputError(problem, row=row, column=column, value=value)
+        if kind is int and not -LARGEST_WHOLE - 1 <= int(value) <= LARGEST_WHOLE:
+            raise InputError(ID_TOO_LARGE, row=row, column=column, value=value)
+    return array.astype(np.int64 if kind is int else TEXT)
 
 
 def codes_of(ids: Ids) -> NDArray[np.int64]:
@@ -68,10 +74,10 @@ def encode_groups(
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Turn group labels into small numbers and their names.
 
-    A missing label (None or NaN) is an unknown group, -1. With `names` given, any other label is an
-    error; without, the names are the labels found, sorted.
+    A missing label (None, NaN or pandas' NA) is an unknown group, -1. With `names` given, any other label is
+    an error; without, the names are the labels found, sorted.
     """
-    texts = [None if label is None or label != label else str(label) for label in labels]
+    texts = [None if _is_missing(label) else str(label) for label in labels]
     known = tuple(sorted({text for text in texts if text is not None})) if names is None else tuple(names)
     number_or_unknown: dict[str | None, int] = {name: code for code, name in enumerate(known)}
     number_or_unknown[None] = UNKNOWN_GROUP
@@ -83,3 +89,34 @@ def encode_groups(
         problem = f"unknown group; expected one of: {expected}; leave it empty where it is unknown"
         raise InputError(problem, row=row + 1, column=column, value=texts[row]) from None
     return np.asarray(codes, dtype=np.int32), known
+
+
+def _is_missing(label: object) -> bool:
+    if label is None:
+        return True
+    differs = label != label  # NaN differs from itself; whether pandas' NA does is NA again
+    return not isinstance(differs, (bool, np.bool_)) or bool(differs)
+
+
+def unknown_group_name(names: Sequence[str]) -> str:
+    """Return what to call the items of no known group beside groups of the given names."""
+    name = "(unknown)"
+    while name in names:
+        name = f"({name})"
+    return name
+
+
+def first_repeat(owner: NDArray[Any], value: NDArray[Any]) -> tuple[int, int] | None:
+    """Return two rows, in their order, that have the owner and the value in common, if there are any."""
+    order = np.lexsort((value, owner))
+    same = (np.diff(value[order]) == 0) & (np.diff(owner[order]) == 0)
+    if not same.any():
+        return None
+    first = int(np.argmax(same))
+    return int(order[first]), int(order[first + 1])
+
+
+def document_twice(first_row: int, second_row: int, of: str, document: object) -> InputError:
+    """Return the error of a document that stands twice in a list or an impression."""
+    problem = f"the document stands in row {first_row} of the same {of} already"
+    return InputError(problem, row=second_row, column="doc_id", value=document)

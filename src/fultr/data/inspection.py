@@ -12,6 +12,7 @@ from fultr.data.click_log import ClickLog
 from fultr.data.dataset import RankingDataset
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.data.propensity import NOT_SHOWN
+from fultr.errors import InputError
 
 HUGE_FEATURE = 1e4
 MANY_IMPRESSIONS = 20
@@ -33,6 +34,8 @@ class Finding:
 
 def inspect_dataset(data: RankingDataset) -> list[Finding]:
     """Return what is suspicious in labelled data; an empty list if nothing is."""
+    if not len(data):
+        return [Finding("severe", "lists", "There are no lists.")]
     return [
         *_relevance_findings(data),
         *_group_findings(data),
@@ -43,6 +46,8 @@ def inspect_dataset(data: RankingDataset) -> list[Finding]:
 
 def inspect_log(log: ClickLog) -> list[Finding]:
     """Return what is suspicious in a click log; an empty list if nothing is."""
+    if not log.click.any():
+        return [Finding("severe", "clicks", "There are no clicks: nothing can be learned or measured.")]
     findings = [*_impression_findings(log), *_position_findings(log), *_weight_findings(log)]
     data = log.data[np.unique(log.lists)]
     return [*findings, *_clicked_group_findings(log), *_group_findings(data), *_feature_findings(data)]
@@ -183,7 +188,11 @@ def _weight_findings(log: ClickLog) -> Iterator[Finding]:
         sentence = "The log has neither propensities nor a position bias: give one, or estimate it."
         yield Finding("warning", "propensity", sentence)
         return
-    weights = log.ips_weights()
+    try:
+        weights = log.ips_weights()
+    except InputError as error:
+        yield Finding("severe", "propensity", f"Clicks cannot be weighted: {error}.")
+        return
     weights = weights[weights > 0]
     size = weights.sum() ** 2 / (weights**2).sum()
     sentence = (

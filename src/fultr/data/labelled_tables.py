@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fultr.data import columns
 from fultr.data.coding import Coder
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, require_columns
 from fultr.data.dataset import RankingDataset
-from fultr.data.ids import TEXT, UNKNOWN_GROUP
+from fultr.data.ids import TEXT, UNKNOWN_GROUP, document_twice, first_repeat
 from fultr.data.table_files import Table
 from fultr.errors import InputError
 
@@ -26,6 +27,9 @@ def labelled_dataset(table: Table) -> RankingDataset:
     if table.metadata.get("kind", KIND) != KIND:
         raise InputError(f"holds no dataset but a {table.metadata['kind']}", file=table.file)
     names = table.schema.names
+    if "relevance" not in names and "label" not in names and {"impression_id", "click"} <= set(names):
+        problem = "looks like a click log, not like labelled data; logs are .parquet or .csv, for read_log"
+        raise InputError(problem, file=table.file)
     label = "label" if "label" in names and "relevance" not in names else "relevance"
     require_columns(names, ("query_id", label), table.file)
     features = _feature_columns(table, label)
@@ -37,13 +41,9 @@ def labelled_dataset(table: Table) -> RankingDataset:
 
 
 def _feature_columns(table: Table, label: str) -> list[str]:
-    names = table.schema.names
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise InputError("two columns have this name", file=table.file, column=name)
-    if LIST_COLUMN in names:
+    if LIST_COLUMN in table.schema.names:
         return [LIST_COLUMN]
-    others = [field for field in table.schema if field.name not in (*ID_COLUMNS, "list", "group", label)]
+    others = [field for field in table.own_fields if field.name not in (*ID_COLUMNS, "list", "group", label)]
     for field in others:
         if not table.is_text and not columns.is_number(field.type):
             problem = f"a feature must be a number, not {field.type}; leave the column out or encode it"
@@ -63,16 +63,18 @@ class _Labelled:
         self.text_ids = text_ids
         self.coders = {name: Coder(name) for name in ("query_id", "list", "doc_id", "group")}
         self.parts: dict[str, list[NDArray[Any]]] = {}
+        self.place = Place()
 
     def add(self, batch: dict[str, pa.Array], place: Place) -> None:
         """Take the rows of a batch."""
+        self.place = place
         found: dict[str, NDArray[Any]] = {}
         for name in ("query_id", "list", "doc_id"):
             if name in batch:
                 found[name] = self.coders[name].encode(columns.ids(batch[name], name, place), place)
         if "group" in batch:
             found["group"] = self.coders["group"].encode(
-                columns.labels(batch["group"], "group", place), place
+                columns.encoded_labels(batch["group"], "group", place), place
             )
         if "comment" in batch:
             comment = columns.labels(batch["comment"], "comment", place).fill_null("")
@@ -99,13 +101,13 @@ class _Labelled:
                 raise InputError("the number of features differs between rows", file=file, column=LIST_COLUMN)
         rows = {name: np.concatenate(parts) for name, parts in self.parts.items()}
         where = rows.get("list", rows["query_id"])
-        self._check_lists(rows, where, file)
+        self._check_lists(rows, where)
         order = np.argsort(where, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(where))])
         rows = {name: values[order] for name, values in rows.items()}
         query = self.coders["query_id"].ids(whole_if_possible=self.text_ids)
         document = self.coders["doc_id"].ids(whole_if_possible=self.text_ids)
-        labels = list(self.coders["group"].codes)
+        labels = self.coders["group"].texts()
         names = sorted(labels)
         recode = np.array([*map(names.index, labels), UNKNOWN_GROUP], dtype=np.int32)
         try:
@@ -123,25 +125,21 @@ class _Labelled:
         except InputError as error:
             raise error.located(file or "table") from None
 
-    def _check_lists(
-        self, rows: dict[str, NDArray[Any]], where: NDArray[np.int64], file: Path | None
-    ) -> None:
+    def _check_lists(self, rows: dict[str, NDArray[Any]], where: NDArray[Any]) -> None:
         """Refuse a list of two queries, or with a document twice, naming the rows of the table."""
-        place = Place(file, numbers=rows["row"])
+        place = replace(self.place, numbers=rows["row"])
         _, first, inverse = np.unique(where, return_index=True, return_inverse=True)
         differs = rows["query_id"] != rows["query_id"][first[inverse]]
         if differs.any():
             index = int(np.argmax(differs))
-            row = rows["row"][first[inverse[index]]]
+            row = place.shown(rows["row"][first[inverse[index]]])
             raise place.error(f"the list has another query in row {row}", index, "query_id")
-        if "doc_id" in rows:
-            order = np.lexsort((rows["doc_id"], where))
-            same = (np.diff(rows["doc_id"][order]) == 0) & (np.diff(where[order]) == 0)
-            if same.any():
-                earlier, later = order[np.argmax(same)], order[np.argmax(same) + 1]
-                value = list(self.coders["doc_id"].codes)[rows["doc_id"][later]]
-                problem = f"the document stands in row {rows['row'][earlier]} of the same list already"
-                raise place.error(problem, later, "doc_id", value)
+        repeat = first_repeat(where, rows["doc_id"]) if "doc_id" in rows else None
+        if repeat is not None:
+            first_row, second_row = (place.shown(rows["row"][index]) for index in repeat)
+            document = self.coders["doc_id"].value(int(rows["doc_id"][repeat[1]]))
+            error = document_twice(first_row, second_row, "list", document)
+            raise error if place.file is None else error.located(place.file)
 
 
 def _without_prefix(names: list[str]) -> list[str]:

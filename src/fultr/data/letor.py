@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fultr.arguments import Progress
 from fultr.data import letor_kernel as kernel
+from fultr.data.columns import NOT_FINITE, NUMBER
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import TEXT, Ids, order_of_appearance
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file
+from fultr.files import existing_file
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -25,14 +25,10 @@ BLOCK_BYTES = 1 << 20
 """Text parsed at a time: small against any data whose memory matters, large against the cost of a call."""
 
 LONGEST_LINE = 1 << 26
-ROWS_A_WRITE = 4096
-VALUES_A_WRITE = 1 << 20
 SPARE_ROWS = 1.1
 FLOAT32_LIMIT = float.fromhex("0x1.ffffffp+127")
 """The smallest double that is beyond float32 when rounded."""
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 DOCUMENT = re.compile(r"\bdocid\s*=\s*(\S+)|^(\S+)$")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 KINDS_OF_FILE = {
@@ -43,7 +39,9 @@ KINDS_OF_FILE = {
 }
 
 
-def read_letor(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> RankingDataset:
+def read_letor(
+    path: str | Path, *, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None
+) -> RankingDataset:
     """Read labelled data from a LETOR (svmlight with query ids) text file.
 
     Rows are grouped by query, in the order in which queries and rows appear. Features that a line leaves
@@ -60,6 +58,8 @@ def read_letor(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> RankingDa
         The file.
     block_bytes
         How much text is read at a time; the result does not depend on it.
+    progress
+        Called with how many bytes have been read, and with the size of the file.
 
     Raises
     ------
@@ -68,44 +68,13 @@ def read_letor(path: str | Path, *, block_bytes: int = BLOCK_BYTES) -> RankingDa
     """
     file = existing_file(path)
     try:
-        rows = _parse_file(file, block_bytes, integer_queries=True)
+        rows = _parse_file(file, block_bytes, progress, integer_queries=True)
     except _TextQueryError:
         # earlier queries may have been written 007 and 7: only a second look tells
-        rows = _parse_file(file, block_bytes, integer_queries=False)
+        rows = _parse_file(file, block_bytes, progress, integer_queries=False)
     if rows.count == 0:
         raise InputError("has no line of data; a line is: label qid:N 1:v 2:v ...", file=file)
     return _grouped(rows)
-
-
-def write_letor(data: RankingDataset, path: str | Path) -> None:
-    """Write labelled data as LETOR text that `read_letor` reads back as the same lists.
-
-    All features are written, each with as few digits as make the same float32. The comment of a row, or
-    else its document id, follows `#`. Groups, names and the source have no place in the format: use
-    `write_dataset` to keep them. Query ids held as text that all look like whole numbers are read back as
-    numbers, and a dataset without query ids gets 1, 2, ...
-    """
-    if data.relevance is None:
-        raise InputError("there are no labels to write", file=path, column="relevance")
-    queries = pa.array([f"qid:{word}" for word in _query_words(data, path)], type=pa.string())
-    remarks = _remarks(data, path)
-    width = data.features.shape[1]
-    step = max(1, min(ROWS_A_WRITE, VALUES_A_WRITE // max(1, width)))
-    prefixes = pa.array([f"{column + 1}:" for column in range(width)] * step, type=pa.string())
-    list_of_row = data.list_of_row
-    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for start in range(0, data.rows, step):
-            stop = min(start + step, data.rows)
-            words = [
-                pa.array(data.relevance[start:stop]).cast(pa.string()),
-                queries.take(pa.array(list_of_row[start:stop])),
-                *([_pairs(data.features[start:stop], prefixes)] if width else []),
-            ]
-            lines = pc.binary_join_element_wise(*words, " ").to_pylist()
-            file.writelines(
-                f"{line} # {remark}\n" if remark else f"{line}\n"
-                for line, remark in zip(lines, remarks[start:stop], strict=True)
-            )
 
 
 class _TextQueryError(Exception):
@@ -228,7 +197,7 @@ class _Rows:
 
     def _add_comments(self, comments: list[str]) -> None:
         if self.documents is not None:
-            documents = [_document_of(comment) for comment in comments]
+            documents = [document_of(comment) for comment in comments]
             self.documents.append(np.array([name or "" for name in documents], dtype=TEXT))
             if None in documents:
                 self.documents = None
@@ -238,7 +207,7 @@ class _Rows:
             self.comments.append(np.array(comments, dtype=TEXT))
 
 
-def _parse_file(file: Path, block_bytes: int, *, integer_queries: bool) -> _Rows:
+def _parse_file(file: Path, block_bytes: int, progress: Progress | None, *, integer_queries: bool) -> _Rows:
     rows = _Rows(file, integer_queries)
     line, seen, size = 1, 0, file.stat().st_size
     try:
@@ -246,6 +215,8 @@ def _parse_file(file: Path, block_bytes: int, *, integer_queries: bool) -> _Rows
             for text in _blocks(handle, file, block_bytes):
                 seen += text.size
                 line += rows.parse(text, line, min(1.0, seen / size))
+                if progress is not None:
+                    progress(min(seen, size), size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=file) from error
     return rows
@@ -339,7 +310,8 @@ def _numbers_if_all_are(ids: Ids) -> Ids:
     return numbers if np.all(numbers.astype(TEXT) == ids) else ids
 
 
-def _document_of(comment: str) -> str | None:
+def document_of(comment: str) -> str | None:
+    """Return the document that a comment names, if any."""
     match = DOCUMENT.search(comment)
     return None if match is None else match[1] or match[2]
 
@@ -406,46 +378,3 @@ def _explained(text: str, file: Path, line: int) -> InputError:
 
 def _is_good_number(word: str) -> bool:
     return NUMBER.fullmatch(word) is not None and abs(float(word)) < FLOAT32_LIMIT
-
-
-def _query_words(data: RankingDataset, path: str | Path) -> list[str]:
-    if data.query_id is None:
-        return [str(number + 1) for number in range(len(data))]
-    words = [str(query) for query in data.query_id.tolist()]
-    seen = set()
-    for word in words:
-        if not word or re.search(r"[\s\x00-\x20#]", word):
-            problem = "a query id in LETOR text must be one word without #; use write_dataset instead"
-            raise InputError(problem, file=path, column="query_id", value=word)
-        if word in seen:
-            problem = (
-                "LETOR text has one list for a query, and this one has several; use write_dataset instead"
-            )
-            raise InputError(problem, file=path, column="query_id", value=word)
-        seen.add(word)
-    return words
-
-
-def _remarks(data: RankingDataset, path: str | Path) -> list[str]:
-    """Return what follows the # of each row."""
-    column = "doc_id" if data.comment is None else "comment"
-    ids = data.doc_id if data.comment is None else data.comment
-    if ids is None:
-        return [""] * data.rows
-    remarks = [str(value) for value in ids.tolist()]
-    for row, remark in enumerate(remarks, start=1):
-        if re.search(r"[\n\r\x00]", remark):
-            raise InputError("must be one line of text", file=path, row=row, column=column, value=remark)
-        if data.doc_id is not None and _document_of(remark.strip()) != str(data.doc_id[row - 1]):
-            problem = "the comment must name the document, or the document id be one word; use write_dataset"
-            raise InputError(problem, file=path, row=row, column=column, value=remark)
-    return remarks
-
-
-def _pairs(features: NDArray[np.float32], prefixes: pa.StringArray) -> pa.StringArray:
-    """Return the index:value pairs of each row, as text."""
-    rows, width = features.shape
-    values = pa.array(features.ravel()).cast(pa.string())
-    pairs = pc.binary_join_element_wise(prefixes[: rows * width], values, "")
-    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), " ")

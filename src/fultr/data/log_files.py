@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,21 +17,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fultr.arguments import Progress, names_of
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
 from fultr.data.coding import OnConflict
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, is_number, require_columns
 from fultr.data.dataset import RankingDataset, rows_of
-from fultr.data.ids import Ids
-from fultr.data.log_table import OPTIONAL, REQUIRED, LogBuilder
+from fultr.data.ids import UNKNOWN_GROUP, Ids
+from fultr.data.log_metadata import ITEMS, LogMetadata
+from fultr.data.log_table import OPTIONAL, REQUIRED, LogBuilder, no_clicks
 from fultr.data.merging import item_codes
+from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, is_csv, open_table, table_of, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write
 
 KEYS = ("query_id", "doc_id")
 IMPRESSIONS_A_PART = 16_384
-LOG = "click-log"
 PLANTED_TEXT, PLANTED_NUMBER = "(planted)", -1
 """The document id of a planted item, which is no document of the log."""
 
@@ -46,6 +48,7 @@ def read_log(
     features: Sequence[str] | None = None,
     group_names: Sequence[str] | None = None,
     on_conflict: OnConflict = "error",
+    progress: Progress | None = None,
 ) -> ClickLog:
     """Read a click log from a long Parquet or CSV table; its rows may come in any order.
 
@@ -66,13 +69,16 @@ def read_log(
     on_conflict
         What to do when a document of a query comes with different features or groups: "error", or take the
         "first" or the "last".
+    progress
+        Called with how much of the table has been read, and with its size.
     """
-    table = open_table(path)
+    table = open_table(path, progress)
+    about = LogMetadata.from_dict(table.metadata, table.file)
     features_wanted = features is None or len(features) > 0
-    if items is None and features_wanted and table.file is not None:
-        items = _items_beside(table.metadata, table.file)
+    if items is None and features_wanted and about.items is not None:
+        items = _items_beside(about.items, Path(path))
     documents = None if items is None else open_table(items)
-    return _build(table, documents, columns or {}, features, group_names, on_conflict)
+    return _build(table, documents, about, columns or {}, features, group_names, on_conflict)
 
 
 def log_from_frame(
@@ -97,27 +103,26 @@ def log_from_frame(
     <ClickLog: 1 impressions of 1 lists, 1 clicks>
     """
     documents = None if items is None else table_of(items)
-    log = _build(table_of(frame), documents, columns or {}, features, group_names, on_conflict)
-    return replace(log, position_bias=position_bias, noise=noise, empties_dropped=empties_dropped)
+    about = LogMetadata(position_bias=position_bias, noise=noise, empties_dropped=empties_dropped)
+    return _build(table_of(frame), documents, about, columns or {}, features, group_names, on_conflict)
 
 
 def _build(
     table: Table,
     documents: Table | None,
+    about: LogMetadata,
     renamed: Mapping[str, str],
     features: Sequence[str] | None,
     group_names: Sequence[str] | None,
     on_conflict: OnConflict,
 ) -> ClickLog:
-    about = table.metadata
-    if about.get("kind", LOG) != LOG:
-        raise InputError(f"holds no click log but a {about['kind']}", file=table.file)
     builder = LogBuilder(
-        group_names=about.get("group_names") if group_names is None else group_names,
+        group_names=about.group_names if group_names is None else names_of(group_names, "group_names"),
         on_conflict=on_conflict,
         text_ids=table.is_text or (documents is not None and documents.is_text),
-        keep_text=about.get("text_ids", ()),
+        keep_text=about.text_ids,
         file=table.file,
+        rows=table.rows,
     )
     found: tuple[str, ...] = ()
     if documents is not None:
@@ -127,33 +132,32 @@ def _build(
     in_log = _find_features(table, features, all_numbers=False) if documents is None else ()
     for batch, place in _batches(table, renamed, REQUIRED, OPTIONAL, in_log):
         builder.add(batch, place, in_log)
-    found = found or in_log
-    names = [] if found == (LIST_COLUMN,) else [name.removeprefix(FEATURE_PREFIX) for name in found]
-    log = builder.build(
-        dataset={
-            "feature_names": about.get("feature_names", names) if found else (),
-            "group_columns": about.get("group_columns", ()) if found else (),
-            "source": about.get("source", ""),
-        },
-        position_bias=PositionBias.from_dict(about["position_bias"]) if about.get("position_bias") else None,
-        noise=ClickNoise(**about["noise"]) if about.get("noise") else None,
-        empties_dropped=bool(about.get("empties_dropped", False)),
-        origin=dict(about.get("origin", {})),
-    )
-    return _without(log, about.get("invented", ()))
+    try:
+        log = builder.build(
+            dataset=lambda width: about.dataset_fields(found or in_log, width),
+            position_bias=about.position_bias,
+            noise=about.noise,
+            empties_dropped=about.empties_dropped,
+            origin=about.origin,
+        )
+    except InputError as error:
+        # of what is wrong with the log as a whole; rows have been found wrong before, with their file
+        raise error if error.file is not None or table.file is None else error.located(table.file) from None
+    return _without(log, about.invented)
 
 
 def _find_features(table: Table, chosen: Sequence[str] | None, *, all_numbers: bool) -> tuple[str, ...]:
-    names = table.schema.names
     if chosen is not None:
-        require_columns(names, chosen, table.file)
-        return tuple(chosen)
-    if LIST_COLUMN in names:
+        names = names_of(chosen, "features")
+        require_columns(table.schema.names, names, table.file)
+        return names
+    fields = {field.name: field for field in table.own_fields}
+    if LIST_COLUMN in fields:
         return (LIST_COLUMN,)
-    prefixed = tuple(name for name in names if name.startswith(FEATURE_PREFIX))
+    prefixed = tuple(name for name in fields if name.startswith(FEATURE_PREFIX))
     if prefixed or not all_numbers:
         return prefixed
-    others = [field for field in table.schema if field.name not in (*KEYS, "group", "relevance", "label")]
+    others = [field for name, field in fields.items() if name not in (*KEYS, "group", "relevance", "label")]
     return tuple(field.name for field in others if table.is_text or is_number(field.type))
 
 
@@ -179,19 +183,17 @@ def _batches(
         yield {name: batch[column] for name, column in wanted.items()}, place
 
 
-def _items_beside(about: Mapping[str, Any], file: Path) -> Path | None:
+def _items_beside(items: Mapping[str, str], log: Path) -> Path:
     """Find the table of documents that was written with a log, and make sure that it is that one."""
-    if "items" not in about:
-        return None
-    path = file.with_name(about["items"]["file"])
+    path = log.with_name(items["file"])
     if not path.exists():
         problem = f"the features of its documents are missing: {path.name} should stand beside it"
-        raise InputError(problem, file=file)
-    if _digest(path) != about["items"]["sha256"]:
+        raise InputError(problem, file=log)
+    if _digest(path) != items["sha256"]:
         problem = (
             f"{path.name} is not the table of documents it was written with; name one to use it all the same"
         )
-        raise InputError(problem, file=file)
+        raise InputError(problem, file=log)
     return path
 
 
@@ -221,7 +223,9 @@ def write_log(log: ClickLog, path: str | Path, *, features: FeatureForm = "table
         Where to write it. What was there is replaced only once all is written.
     features
         How to keep the features: once for each document of a query in a second file beside the first
-        ("table"), with each row as one list ("list", Parquet only) or as columns ("columns"), or "none".
+        ("table", named as `items_file` says), with each row as one list ("list", Parquet only) or as columns
+        ("columns"), or "none". Such a second file of an earlier log is replaced, or left where it is if
+        there is none now; one that fultr did not write is never replaced.
     """
     if features not in ("table", "list", "columns", "none"):
         raise InputError("must be 'table', 'list', 'columns' or 'none'", column="features", value=features)
@@ -230,20 +234,43 @@ def write_log(log: ClickLog, path: str | Path, *, features: FeatureForm = "table
         raise InputError("a CSV file cannot hold lists; write features as columns", file=target)
     if not log.data.features.shape[1]:
         features = "none"
+    if not log.click.any():
+        raise no_clicks(target)
     named, invented = _with_ids(log)
-    about = _metadata(named, invented, features)
-    written = [target]
-    with atomic_write(target) as temporary:
-        if features == "table":
-            items = target.with_name(f"{target.stem}.items{target.suffix}")
-            with atomic_write(items) as temporary_items:
-                _write_items(named.data, temporary_items, as_csv)
-                about["items"] = {"file": items.name, "sha256": _digest(temporary_items)}
-                _write_rows(named, temporary, about, features, as_csv)
-            written.append(items)
-        else:
+    about = LogMetadata.of(named, invented, with_features=features != "none")
+    if features != "table":
+        with atomic_write(target) as temporary:
             _write_rows(named, temporary, about, features, as_csv)
-    return written
+        return [target]
+    items = items_file(target)
+    _refuse_foreign(items)
+    with atomic_write(target) as temporary, atomic_write(items) as temporary_items:
+        _write_items(named.data, temporary_items, as_csv)
+        about = replace(about, items={"file": items.name, "sha256": _digest(temporary_items)})
+        _write_rows(named, temporary, about, features, as_csv)
+    return [target, items]
+
+
+def items_file(path: str | Path) -> Path:
+    """Return the name of the table of documents that is written beside a log."""
+    log = Path(path)
+    return log.with_name(f"{log.stem}.items{log.suffix}")
+
+
+def _refuse_foreign(items: Path) -> None:
+    """Refuse to replace a table of documents that somebody else made: it may be all there is of it."""
+    if not items.exists():
+        return
+    try:
+        ours = open_table(items).metadata.get("kind") == ITEMS
+    except InputError:
+        ours = False
+    if not ours:
+        problem = (
+            "is there already and was not written by fultr; give the log another name, or keep its features"
+            " in it (features='list' or 'columns')"
+        )
+        raise InputError(problem, file=items)
 
 
 def _with_ids(log: ClickLog) -> tuple[ClickLog, list[str]]:
@@ -261,23 +288,6 @@ def _with_ids(log: ClickLog) -> tuple[ClickLog, list[str]]:
     return replace(log, data=data), invented
 
 
-def _metadata(log: ClickLog, invented: list[str], features: FeatureForm) -> dict[str, Any]:
-    named = {"impression_id": log.impression_id, "query_id": log.data.query_id, "doc_id": log.data.doc_id}
-    return {
-        "kind": LOG,
-        "position_bias": None if log.position_bias is None else log.position_bias.to_dict(),
-        "noise": None if log.noise is None else log.noise.to_dict(),
-        "empties_dropped": log.empties_dropped,
-        "origin": log.origin,
-        "source": log.data.source,
-        "group_names": list(log.data.group_names),
-        "feature_names": [] if features == "none" else list(log.data.feature_names),
-        "group_columns": [] if features == "none" else list(log.data.group_columns),
-        "invented": invented,
-        "text_ids": [name for name, ids in named.items() if ids is not None and ids.dtype.kind == "T"],
-    }
-
-
 def _write_items(data: RankingDataset, path: Path, as_csv: bool) -> None:
     _, first = np.unique(item_codes(data), return_index=True)
     first.sort()
@@ -285,56 +295,79 @@ def _write_items(data: RankingDataset, path: Path, as_csv: bool) -> None:
     table = {"query_id": pa.array(query), "doc_id": pa.array(ids_of(data.doc_id)[first])}
     table |= _feature_columns(data, first, "columns" if as_csv else "list")
     whole = pa.table(table)
-    write_table(path, whole.schema, {"kind": "items"}, [whole], as_csv=as_csv)
+    write_table(path, whole.schema, {"kind": ITEMS}, [whole], as_csv=as_csv)
 
 
-def _write_rows(
-    log: ClickLog, path: Path, about: Mapping[str, Any], features: FeatureForm, as_csv: bool
-) -> None:
+def _write_rows(log: ClickLog, path: Path, about: LogMetadata, features: FeatureForm, as_csv: bool) -> None:
     starts = range(0, max(len(log), 1), IMPRESSIONS_A_PART)
     first = _part(log, slice(0, 0), features, as_csv)
     parts = (_part(log, slice(start, start + IMPRESSIONS_A_PART), features, as_csv) for start in starts)
-    write_table(path, first.schema, about, parts, as_csv=as_csv)
+    write_table(path, first.schema, about.to_dict(), parts, as_csv=as_csv)
 
 
-def _part(log: ClickLog, impressions: slice, features: FeatureForm, as_csv: bool) -> pa.Table:
-    """Make the rows of some impressions: their candidates in the order of the list, then planted items."""
+@dataclass(frozen=True)
+class _Rows:
+    """Rows to write: their impression, their row of the data (-1 for a planted item) and what happened."""
+
+    impression: NDArray[np.int64]
+    row: NDArray[np.int64]
+    position: NDArray[np.int32]
+    click: NDArray[np.bool_]
+    propensity: NDArray[np.float64] | None
+
+
+def _rows_of(log: ClickLog, impressions: slice) -> _Rows:
+    """Return the rows of some impressions: their candidates in the order of the list, then planted items."""
     start, stop, _ = impressions.indices(len(log))
     chosen = np.arange(start, stop)
     entries = slice(int(log.offsets[start]), int(log.offsets[stop]))
-    lengths = np.diff(log.offsets)[chosen]
     planted = np.flatnonzero((log.planted.impression >= start) & (log.planted.impression < stop))
-    impression = np.concatenate([np.repeat(chosen, lengths), log.planted.impression[planted]])
+    impression = np.repeat(chosen, np.diff(log.offsets[start : stop + 1]))
+    impression = np.concatenate([impression, log.planted.impression[planted]])
     order = np.argsort(impression, kind="stable")
-    data, rows = log.data, rows_of(log.data.offsets, log.lists[chosen])
-    none = np.full(planted.size, -1)
-    row = np.concatenate([rows, none])[order]
-    impression, is_planted = impression[order], row < 0
-    position = np.concatenate([log.position[entries], log.planted.position[planted]])[order]
-    click = np.concatenate([log.click[entries], log.planted.click[planted]])[order]
-    document = ids_of(data.doc_id)[row]
+
+    def merged(of_entries: NDArray[Any], of_planted: NDArray[Any] | None) -> NDArray[Any]:
+        if of_planted is not None:
+            of_entries = np.concatenate([of_entries, of_planted[planted]])
+        return of_entries[order]
+
+    return _Rows(
+        impression=impression[order],
+        row=merged(rows_of(log.data.offsets, log.lists[chosen]), np.full(len(log.planted), -1)),
+        position=merged(log.position[entries], log.planted.position),
+        click=merged(log.click[entries], log.planted.click),
+        propensity=None
+        if log.propensity is None
+        else merged(log.propensity[entries], log.planted.propensity),
+    )
+
+
+def _part(log: ClickLog, impressions: slice, features: FeatureForm, as_csv: bool) -> pa.Table:
+    """Make the table of some impressions."""
+    rows, data = _rows_of(log, impressions), log.data
+    is_planted = rows.row < 0
+    document = ids_of(data.doc_id)[rows.row]
     document[is_planted] = PLANTED_TEXT if document.dtype.kind == "T" else PLANTED_NUMBER
     columns = {
-        "impression_id": pa.array(ids_of(log.impression_id)[impression]),
-        "query_id": pa.array(ids_of(data.query_id)[log.lists[impression]]),
+        "impression_id": pa.array(ids_of(log.impression_id)[rows.impression]),
+        "query_id": pa.array(ids_of(data.query_id)[log.lists[rows.impression]]),
         "doc_id": pa.array(document),
-        "position": pa.array(position, mask=position == 0),
-        "click": pa.array(click.astype(np.int8)),
+        "position": pa.array(rows.position, mask=rows.position == NOT_SHOWN),
+        "click": pa.array(rows.click.astype(np.int8)),
     }
-    if log.propensity is not None:
-        of_planted = np.empty(0) if log.planted.propensity is None else log.planted.propensity[planted]
-        propensity = np.concatenate([log.propensity[entries], of_planted])[order]
-        columns["propensity"] = pa.array(propensity, mask=np.isnan(propensity))
+    if rows.propensity is not None:
+        columns["propensity"] = pa.array(rows.propensity, mask=np.isnan(rows.propensity))
     if data.group_names:
-        code = np.where(is_planted, -1, data.group[row])
-        group = pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), pa.array(data.group_names))
+        code = np.where(is_planted, UNKNOWN_GROUP, data.group[rows.row])
+        codes = pa.array(code, mask=code == UNKNOWN_GROUP)
+        group = pa.DictionaryArray.from_arrays(codes, pa.array(data.group_names))
         columns["group"] = group.cast(pa.string()) if as_csv else group
     if len(log.planted):
         columns["planted"] = pa.array(is_planted.astype(np.int8))
     if log.timestamp is not None:
-        columns["timestamp"] = pa.array(log.timestamp[impression])
+        columns["timestamp"] = pa.array(log.timestamp[rows.impression])
     if features in ("list", "columns"):
-        columns |= _feature_columns(data, np.where(is_planted, 0, row), features)
+        columns |= _feature_columns(data, np.where(is_planted, 0, rows.row), features)
     return pa.table(columns)
 
 

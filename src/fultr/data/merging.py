@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.compiled import compiled
-from fultr.data.dataset import ROWS_A_CHECK, RankingDataset
+from fultr.data.dataset import RankingDataset
+from fultr.data.dataset_fields import ROWS_A_CHECK
 from fultr.data.ids import codes_of
 from fultr.errors import InputError
+
+LONGEST_INSERTION = 64
+"""Up to this length, a list is sorted fastest by moving each value to its place."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +33,23 @@ class MergedLists:
 
 def merge_lists(data: RankingDataset) -> MergedLists:
     """Find lists of the same query that hold the same candidates, in whatever order."""
-    item = item_codes(data)
-    order = order_within(item, data.offsets)
-    number, representative = group_equal_lists(item[order], data.offsets)
-    starts = data.offsets[representative[number]]
-    within = np.arange(data.rows) - np.repeat(data.offsets[:-1], data.lengths)
+    items, place = sorted_within(item_codes(data), data.offsets)
+    number, representative = group_equal_lists(items, data.offsets)
     row = np.empty(data.rows, dtype=np.int64)
-    # sorted by item, the k-th entries of two merged lists are the same item
-    row[order] = order[np.repeat(starts, data.lengths) + within]
+    _match_rows(place, data.offsets, representative[number], row)
     return MergedLists(number, representative, row)
+
+
+@compiled
+def _match_rows(place: Any, offsets: Any, twin: Any, row: Any) -> None:
+    """Find for each row that of the list's twin which holds the same item.
+
+    Sorted by item, the k-th rows of two lists of the same items hold the same one.
+    """
+    for index in range(twin.size):
+        start, other = offsets[index], offsets[twin[index]]
+        for rank in range(offsets[index + 1] - start):
+            row[start + place[start + rank]] = other + place[other + rank]
 
 
 def item_codes(data: RankingDataset) -> NDArray[np.int64]:
@@ -75,22 +87,40 @@ def paired(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int6
     return left * (int(right.max(initial=0)) + 1) + right
 
 
-def order_within(values: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def order_within(values: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the order that sorts the values of each list, list after list; ties keep their order."""
-    return np.asarray(_order_within(values, offsets), dtype=np.int64)
+    place = sorted_within(values, offsets)[1]
+    return np.repeat(offsets[:-1], np.diff(offsets)).astype(np.int64, copy=False) + place
+
+
+def sorted_within(values: NDArray[Any], offsets: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Sort the values of each list; also return the place in its list that each came from."""
+    in_order = values.copy()
+    place = np.empty(values.size, dtype=np.int32)
+    _sort_within(in_order, offsets, place)
+    return in_order, place
 
 
 @compiled
-def _order_within(values: Any, offsets: Any) -> Any:
-    order = np.empty(values.size, np.int64)
+def _sort_within(values: Any, offsets: Any, place: Any) -> None:
     for index in range(offsets.size - 1):
         start, stop = offsets[index], offsets[index + 1]
-        order[start:stop] = start + np.argsort(values[start:stop], kind="mergesort")
-    return order
+        if stop - start > LONGEST_INSERTION:
+            order = np.argsort(values[start:stop], kind="mergesort")
+            values[start:stop] = values[start:stop][order]
+            for rank in range(order.size):
+                place[start + rank] = order[rank]
+            continue
+        for entry in range(start, stop):
+            value, rank = values[entry], entry
+            while rank > start and values[rank - 1] > value:
+                values[rank], place[rank] = values[rank - 1], place[rank - 1]
+                rank -= 1
+            values[rank], place[rank] = value, entry - start
 
 
 def group_equal_lists(
-    items: NDArray[np.int64], offsets: NDArray[np.int64]
+    items: NDArray[Any], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number lists of sorted item codes so that equal lists, and only those, get equal numbers.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import checked_number
 from fultr.click_model import PositionBias
 from fultr.errors import InputError
 
@@ -42,7 +43,7 @@ def click_weights(
     if impossible.size:
         problem = "a click at a position that is never examined under this position bias"
         raise InputError(problem, row=impossible[0] + 1, column="position")
-    if clip is not None and not clip >= 1:
-        raise InputError("must be 1 or more", column="clip", value=clip)
+    if clip is not None:
+        checked_number(clip, "clip", "must be 1 or more", lambda given: given >= 1)
     weights = np.divide(1.0, propensity, out=np.zeros_like(propensity), where=propensity > 0)
     return clicks * (weights if clip is None else np.minimum(weights, clip))

@@ -7,9 +7,10 @@ that it cannot be parted from the table; the usual readers skip such a line when
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 
-from fultr.data.columns import Place
+from fultr.arguments import Progress
+from fultr.data.columns import Place, refuse_double_names
 from fultr.errors import InputError
 from fultr.files import existing_file
 
@@ -34,19 +36,42 @@ Batch = dict[str, pa.Array]
 
 @dataclass(frozen=True)
 class Table:
-    """A table that can be read batch by batch, each with the place of its rows."""
+    """A table that can be read batch by batch, each with the place of its rows.
+
+    `rows` is how many there are, if that is known beforehand.
+    """
 
     schema: pa.Schema
     metadata: Mapping[str, Any]
     batches: Callable[[list[str]], Iterator[tuple[Batch, Place]]]
     file: Path | None = None
     is_text: bool = False
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        refuse_double_names(self.schema.names, self.file)
+
+    @property
+    def own_fields(self) -> list[pa.Field]:
+        """The fields of all columns but those that pandas made of the index of a frame."""
+        index = index_columns(self.schema)
+        return [field for field in self.schema if field.name not in index]
 
 
-def open_table(path: str | Path) -> Table:
-    """Open a Parquet or CSV file, by its ending."""
+def index_columns(schema: pa.Schema) -> set[str]:
+    """Return the columns that hold the index of a pandas frame, named or not; they are no data."""
+    try:
+        index = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+        return {name for name in index if isinstance(name, str)}
+    except (LookupError, TypeError, ValueError):
+        return set()
+
+
+def open_table(path: str | Path, progress: Progress | None = None) -> Table:
+    """Open a Parquet or CSV file, by its ending; `progress` is told how much of it has been read."""
     file = existing_file(path)
-    return _open_csv(file) if is_csv(file) else _open_parquet(file)
+    told = progress or (lambda _done, _total: None)
+    return _open_csv(file, told) if is_csv(file) else _open_parquet(file, told)
 
 
 def is_csv(path: str | Path) -> bool:
@@ -70,7 +95,7 @@ def table_of(frame: Any, file: Path | None = None) -> Table:
             yield dict(zip(names, batch.columns, strict=True)), Place(file, first_row)
             first_row += batch.num_rows
 
-    return Table(table.schema, {}, batches, file)
+    return Table(table.schema, {}, batches, file, rows=table.num_rows)
 
 
 def write_table(
@@ -102,15 +127,18 @@ def parse_metadata(text: bytes | str | None, file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError("its fultr metadata is damaged", file=file)
     version = content.get("version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if type(version) is not int:
+        raise InputError("its fultr metadata is damaged: it has no version", file=file)
+    if version > FORMAT_VERSION:
         problem = f"was written by a newer fultr (format {version}, not {FORMAT_VERSION}); upgrade fultr"
         raise InputError(problem, file=file)
     return content
 
 
-def _open_parquet(file: Path) -> Table:
+def _open_parquet(file: Path, progress: Progress) -> Table:
     try:
-        schema = parquet.read_schema(file)
+        footer = parquet.read_metadata(file)
+        schema = footer.schema.to_arrow_schema()
     except UNREADABLE as error:
         raise damaged(file, "Parquet", error) from None
 
@@ -121,35 +149,39 @@ def _open_parquet(file: Path) -> Table:
                 for batch in opened.iter_batches(ROWS_A_BATCH, columns=names):
                     yield {name: batch.column(name) for name in names}, Place(file, first_row)
                     first_row += batch.num_rows
+                    progress(first_row - 1, footer.num_rows)
         except InputError:
             raise  # of whoever is using the batch
         except UNREADABLE as error:
             raise damaged(file, "Parquet", error) from None
 
-    return Table(schema, parse_metadata((schema.metadata or {}).get(METADATA_KEY), file), batches, file)
+    about = parse_metadata((schema.metadata or {}).get(METADATA_KEY), file)
+    return Table(schema, about, batches, file, rows=footer.num_rows)
 
 
-def _open_csv(file: Path) -> Table:
-    with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
-        first = text.readline()
-        marked = first.startswith(CSV_MARK)
-        names = next(csv.reader([text.readline() if marked else first]), [])
-    metadata = parse_metadata(first[len(CSV_MARK) :] if marked else None, file)
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise InputError("two columns have this name", file=file, column=name)
-    header = 2 if marked else 1
+def _open_csv(file: Path, progress: Progress) -> Table:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            first = text.readline()
+            marked = first.startswith(CSV_MARK)
+            reader = csv.reader(text if marked else itertools.chain([first], text))
+            names = next((row for row in reader if row), [])
+            header = marked + reader.line_num
+    except UnicodeDecodeError:
+        raise not_utf8(file) from None
+    except csv.Error as error:
+        raise damaged(file, "CSV", error) from None
     return Table(
         pa.schema([(name, pa.string()) for name in names]),
-        metadata,
-        lambda wanted: _csv_batches(file, names, wanted, header),
+        parse_metadata(first[len(CSV_MARK) :] if marked else None, file),
+        lambda wanted: _csv_batches(file, names, wanted, header, progress),
         file,
         is_text=True,
     )
 
 
 def _csv_batches(
-    file: Path, names: list[str], wanted: list[str], header: int
+    file: Path, names: list[str], wanted: list[str], header: int, progress: Progress
 ) -> Iterator[tuple[Batch, Place]]:
     ragged: list[arrow_csv.InvalidRow] = []
 
@@ -157,38 +189,62 @@ def _csv_batches(
         ragged.append(row)
         return "skip"
 
-    first_row = header + 1
+    place = Place(file, line_of=lambda number: _line_of(file, header, number))
     try:
-        reader = arrow_csv.open_csv(
-            file,
-            read_options=arrow_csv.ReadOptions(
-                skip_rows=header, column_names=names, block_size=CSV_BLOCK, use_threads=False
-            ),
-            parse_options=arrow_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=False),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
-                include_columns=wanted,
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-        for batch in reader:
-            _refuse_ragged(ragged, file)
-            yield {name: batch.column(name) for name in wanted}, Place(file, first_row)
-            first_row += batch.num_rows
+        with pa.OSFile(str(file)) as source:
+            reader = arrow_csv.open_csv(
+                source,
+                read_options=arrow_csv.ReadOptions(
+                    skip_rows=header, column_names=names, block_size=CSV_BLOCK, use_threads=False
+                ),
+                parse_options=arrow_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types={name: pa.string() for name in names},
+                    include_columns=wanted,
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+            for batch in reader:
+                _refuse_ragged(ragged, place, header)
+                yield {name: batch.column(name) for name in wanted}, place
+                place = replace(place, first_row=place.first_row + batch.num_rows)
+                progress(source.tell(), source.size())
     except pa.ArrowException as error:
         if "Empty CSV" in str(error):
             return
-        raise damaged(file, "CSV", error) from None
-    _refuse_ragged(ragged, file)
+        raise not_utf8(file) if "UTF8" in str(error) else damaged(file, "CSV", error) from None
+    _refuse_ragged(ragged, place, header)
 
 
-def _refuse_ragged(rows: list[arrow_csv.InvalidRow], file: Path) -> None:
+def _line_of(file: Path, header: int, number: int) -> int:
+    """Return the line that a row of data starts in: blank lines and lines inside quotes count, too."""
+    with file.open(encoding="utf-8", errors="replace", newline="") as text:
+        for _ in range(header):
+            text.readline()
+        reader, before = csv.reader(text), 0
+        try:
+            for row in reader:
+                number -= bool(row)
+                if not number:
+                    return header + before + 1
+                before = reader.line_num
+        except csv.Error:  # a field too long for Python; without such a look, rows and lines are the same
+            pass
+    return header + before + number
+
+
+def _refuse_ragged(rows: list[arrow_csv.InvalidRow], place: Place, header: int) -> None:
     if rows:
         row = rows[0]
         problem = f"the row has {row.actual_columns} values, but there are {row.expected_columns} columns"
-        raise InputError(problem, file=file, row=row.number, value=row.text)
+        raise InputError(problem, file=place.file, row=place.shown(row.number - header), value=row.text)
+
+
+def not_utf8(file: Path) -> InputError:
+    """Return the error of a text file in another encoding."""
+    return InputError("is no readable CSV file: it is not UTF-8 text; save it as UTF-8", file=file)
 
 
 def damaged(file: Path, kind: str, error: Exception) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.datasets.arguments import whole_number
+from fultr.arguments import whole_number
 from fultr.errors import InputError
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import whole_number
 from fultr.data.dataset import RankingDataset
 from fultr.data.splits import DataSplits
-from fultr.datasets.arguments import PARTS, generator_of, whole_number
+from fultr.datasets.arguments import PARTS, generator_of
 from fultr.datasets.candidates import check_list_shape, draw_candidates
 from fultr.datasets.german_groups import ApplicantGroups, groups_of
 from fultr.datasets.german_table import Applicants, feature_columns, features_of, read_applicants

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.datasets.arguments import whole_number
+from fultr.arguments import whole_number
 from fultr.errors import InputError
 
 LOWER_OF_TWO = 0.4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from fultr.arguments import Progress
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import read_dataset
 from fultr.data.letor import read_letor
@@ -29,6 +29,7 @@ def load(
     seed: int = 0,
     group: str | None = None,
     groups: int | None = None,
+    progress: Progress | None = None,
 ) -> RankingDataset:
     """Return the dataset that a name or a path stands for.
 
@@ -46,6 +47,8 @@ def load(
         The groups of German Credit, as `german_credit` describes them.
     groups
         The number of groups, for MSLR and synthetic data.
+    progress
+        Called with how much of a file has been read, and with its size.
 
     Examples
     --------
@@ -63,9 +66,11 @@ def load(
         return _part(synthetic(seed=seed, groups=2 if groups is None else groups), split)
     if text.startswith("mslr:") and text != "mslr:":
         folder = Path(text.removeprefix("mslr:"))
-        return _part(mslr(folder, seed=seed, groups=2 if groups is None else groups), split)
+        return _part(
+            mslr(folder, seed=seed, groups=2 if groups is None else groups, progress=progress), split
+        )
     _refuse(text, groups=groups, split=split)
-    return studios() if text == "studios" else _reader(text)(existing_file(text))
+    return studios() if text == "studios" else _read(text, progress)
 
 
 def _part(splits: DataSplits, split: str | None) -> RankingDataset:
@@ -80,13 +85,13 @@ def _refuse(source: str, **arguments: object) -> None:
             raise InputError(f"'{source}' {what}", column=name, value=value)
 
 
-def _reader(text: str) -> Callable[[Path], RankingDataset]:
+def _read(text: str, progress: Progress | None) -> RankingDataset:
     path = Path(text)
     ending = path.suffix.lower()
     if ending in LETOR_ENDINGS:
-        return read_letor
+        return read_letor(existing_file(path), progress=progress)
     if ending in TABLE_ENDINGS:
-        return read_dataset
+        return read_dataset(existing_file(path), progress=progress)
     if text and path.is_dir():
         raise InputError(f"is a folder; for a fold of MSLR write mslr:{text}", file=text)
     if text and path.exists():

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import Progress, finite_number, whole_number
 from fultr.data.dataset import RankingDataset, concatenate, rows_of
 from fultr.data.letor import read_letor
 from fultr.data.splits import DataSplits, refuse_shared_queries
-from fultr.datasets.arguments import finite_number, generator_of, whole_number
+from fultr.datasets.arguments import generator_of
 from fultr.datasets.candidates import check_list_shape, draw_candidates
 from fultr.datasets.column_scaling import ColumnScaling, fit_column_scaling
 from fultr.datasets.interval_groups import interval_codes, interval_names, quantile_cuts
@@ -32,6 +33,7 @@ def mslr(
     lists_per_query: int = 1,
     resplit: int | None = None,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> DataSplits:
     """Make ranking data of a fold of MSLR, as the paper does.
 
@@ -63,6 +65,8 @@ def mslr(
         parts with as many queries as the files have. For repeated experiments on one fold.
     seed
         Decides which candidates are drawn.
+    progress
+        Called for each file with how much of it has been read, and with its size.
 
     Returns
     -------
@@ -80,7 +84,7 @@ def mslr(
     finite_number(relevant_from, "relevant_from")
     check_list_shape(candidates, "candidates", relevant)
     fold = _fold_of(Path(folder))
-    parts = _read_parts(fold)
+    parts = _read_parts(fold, progress)
     if resplit is not None:
         parts = _split_anew(parts, whole_number(resplit, "resplit"))
     recipe = _Recipe(
@@ -191,13 +195,13 @@ def _fold_of(folder: Path) -> Path:
     return folder
 
 
-def _read_parts(fold: Path) -> list[_Part]:
+def _read_parts(fold: Path, progress: Progress | None) -> list[_Part]:
     for file in FILES.values():
         if not (fold / file).exists():
             raise InputError(f"no such file; {HOLDS}", file=fold / file)
     tables = {}
     for file in FILES.values():
-        data = read_letor(fold / file)
+        data = read_letor(fold / file, progress=progress)
         if data.features.shape[1] != len(FEATURE_NAMES):
             problem = f"MSLR has {len(FEATURE_NAMES)} features, the file has {data.features.shape[1]}"
             raise InputError(problem, file=fold / file)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fultr.arguments import whole_number
 from fultr.data.dataset import RankingDataset
-from fultr.datasets.arguments import whole_number
 
 RELEVANCE = (0.7, 0.69, 0.1)
 """How likely a user finds a film of each studio relevant."""

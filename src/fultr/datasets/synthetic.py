@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import finite_number, whole_number
 from fultr.data.dataset import RankingDataset
 from fultr.data.splits import DataSplits
-from fultr.datasets.arguments import PARTS, finite_number, generator_of, whole_number
+from fultr.datasets.arguments import PARTS, generator_of
 from fultr.datasets.interval_groups import interval_codes, interval_names, quantile_cuts
 from fultr.datasets.synthetic_world import HiddenItems, SyntheticWorld, draw_items, make_world
 from fultr.errors import InputError

@@ -6,17 +6,13 @@ time T_j ~ Exp(exp(h_j)), and the ranking is the order of arrival.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.compiled import compiled
 from fultr.data.dataset import rows_of
+from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
-
-LONGEST_SIMPLE_SORT = 40
-"""Up to this length insertion sort beats a general sort."""
+from fultr.expectation.race import centred_scores, order_of_arrival, refuse_unusable_scores
 
 
 def sample_positions(
@@ -24,6 +20,8 @@ def sample_positions(
     offsets: NDArray[np.int64],
     lists: NDArray[np.int64],
     rng: np.random.Generator,
+    *,
+    top_k: int | None = None,
 ) -> NDArray[np.int32]:
     """Draw one ranking for each of the given lists (repeats allowed) from their Plackett-Luce model.
 
@@ -37,19 +35,24 @@ def sample_positions(
         The lists to rank.
     rng
         All randomness comes from here, in the order of `lists`.
+    top_k
+        Show only the first so many items of each ranking. The same randomness gives the same ranking, cut.
 
     Returns
     -------
     positions
-        The position, from 1, of each row of each list in `lists`, one list after another.
+        The position, from 1, of each row of each list in `lists`, one list after another; 0 for an item that
+        is not shown.
     """
-    refuse_unusable_scores(scores)
     rows = rows_of(offsets, lists)
     lengths = np.diff(offsets)[lists]
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    # log T_j = log E_j - h_j with E_j ~ Exp(1)
-    waiting = np.log(rng.standard_exponential(rows.size))
-    return np.asarray(_positions_by_arrival(waiting - scores[rows], waiting, starts), dtype=np.int32)
+    levels = centred_scores(scores, offsets)[rows]
+    order = order_of_arrival(levels, starts, rng.standard_exponential(rows.size))
+    first = np.repeat(starts[:-1], lengths)
+    positions = np.empty(rows.size, dtype=np.int32)
+    positions[first + order] = np.arange(1, rows.size + 1) - first
+    return cut_positions(positions, top_k)
 
 
 def rank_positions(scores: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -62,33 +65,10 @@ def rank_positions(scores: NDArray[np.float64], offsets: NDArray[np.int64]) -> N
     return positions
 
 
-def refuse_unusable_scores(scores: NDArray[np.float64]) -> None:
-    """Raise if a score is not a finite number."""
-    wrong = np.flatnonzero(~np.isfinite(scores))
-    if wrong.size:
-        raise InputError("a score must be finite", row=wrong[0] + 1, column="score", value=scores[wrong[0]])
-
-
-@compiled
-def _positions_by_arrival(arrival: Any, waiting: Any, starts: Any) -> Any:
-    """Rank each list by arrival; where large scores round arrivals to a tie, the waiting time decides."""
-    positions = np.empty(arrival.size, np.int32)
-    for index in range(starts.size - 1):
-        start, stop = starts[index], starts[index + 1]
-        length = stop - start
-        order = np.arange(length) if length <= LONGEST_SIMPLE_SORT else np.argsort(arrival[start:stop])
-        # insertion sort: does all the work on a short list, and settles ties on a long one
-        for place in range(1, length):
-            item = order[place]
-            time, wait = arrival[start + item], waiting[start + item]
-            before = place - 1
-            while before >= 0:
-                other = start + order[before]
-                if arrival[other] < time or (arrival[other] == time and waiting[other] <= wait):
-                    break
-                order[before + 1] = order[before]
-                before -= 1
-            order[before + 1] = item
-        for place in range(length):
-            positions[start + order[place]] = place + 1
-    return positions
+def cut_positions(positions: NDArray[np.int32], top_k: int | None) -> NDArray[np.int32]:
+    """Show only the first `top_k` positions, all of them if that is None; the others become 0."""
+    if top_k is None:
+        return positions
+    if top_k < 1:
+        raise InputError("must be 1 or more", column="top_k", value=top_k)
+    return np.where(positions > top_k, np.int32(NOT_SHOWN), positions)

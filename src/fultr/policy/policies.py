@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.data import RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
-from fultr.policy.plackett_luce import rank_positions, refuse_unusable_scores, sample_positions
+from fultr.expectation.race import refuse_unusable_scores
+from fultr.policy.plackett_luce import cut_positions, rank_positions, sample_positions
 
 RankingSampler = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int32]]
 """From lists (repeats allowed) and randomness to the position of each row of each of them."""
@@ -55,13 +57,22 @@ class ScoredPolicy(ABC):
         return lambda lists, _rng: positions[rows_of(data.offsets, lists)]
 
     def sample_rankings(
-        self, data: RankingDataset, n: int = 1, *, seed: int | np.random.Generator = 0
+        self,
+        data: RankingDataset,
+        n: int = 1,
+        *,
+        top_k: int | None = None,
+        seed: int | np.random.Generator = 0,
     ) -> NDArray[np.int32]:
-        """Draw n rankings of every list: n x rows, the position of each row in each of them."""
+        """Draw n rankings of every list: n x rows, the position of each row in each of them.
+
+        With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
+        """
         if n < 1:
             raise InputError("must be 1 or more", column="n", value=n)
         lists = np.tile(np.arange(len(data)), n)
-        return self.sampler(data)(lists, np.random.default_rng(seed)).reshape(n, data.rows)
+        positions = self.sampler(data)(lists, np.random.default_rng(seed))
+        return cut_positions(positions, top_k).reshape(n, data.rows)
 
 
 class FixedScorer(ScoredPolicy):
@@ -72,7 +83,10 @@ class FixedScorer(ScoredPolicy):
 
     def predict(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return the score of each row."""
-        scores = np.asarray(self.scorer(data.features), dtype=np.float64)
+        given = self.scorer(data.features)
+        if isinstance(given, torch.Tensor):
+            given = given.detach().double().cpu().numpy()
+        scores = np.asarray(given, dtype=np.float64)
         if scores.shape != (data.rows,):
             problem = f"a scorer must return one score for each of {data.rows} rows"
             raise InputError(problem, column="scorer", value=scores.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import checked_number, whole_number
 from fultr.data import RankingDataset
 from fultr.errors import InputError
 from fultr.policy.policies import ScoredPolicy
@@ -39,14 +40,19 @@ class RankingSVM(ScoredPolicy):
         """
         if data.relevance is None:
             raise InputError("a Ranking SVM needs lists with relevance", column="relevance")
+        if not data.features.shape[1]:
+            raise InputError("a Ranking SVM needs features; a random ranking needs none", column="features")
+        rule = "a share must lie above 0 and be at most 1"
+        share = checked_number(share, "share", rule, lambda given: 0 < given <= 1)
+        rule = "must be a finite number above 0"
+        checked_number(regularization, "regularization", rule, lambda given: 0 < given < np.inf)
+        whole_number(seed, "seed")
         starts = data.offsets[:-1]
         highest = np.maximum.reduceat(data.relevance, starts)
         useful = data[highest > np.minimum.reduceat(data.relevance, starts)]
         if not len(useful):
             problem = "no list has items of different relevance, so there is nothing to learn an order from"
             raise InputError(problem, column="relevance")
-        if not 0 < share <= 1:
-            raise InputError("a share must lie above 0 and be at most 1", column="share", value=share)
         size = max(1, round(share * np.unique(data.query_codes).size))
         sample = useful.sample_queries(min(size, np.unique(useful.query_codes).size), seed)
         return cls(_solve(_pair_differences(sample), regularization, seed), trained_on=len(sample))
@@ -82,6 +88,10 @@ def _solve(differences: NDArray[np.float64], regularization: float, seed: int) -
     if differences.shape[0] == 1:
         differences, sign = np.repeat(differences, 2, axis=0), np.array([1.0, -1.0])
     classifier = LinearSVC(
-        C=regularization, loss="hinge", fit_intercept=False, max_iter=100_000, random_state=seed
+        C=regularization,
+        loss="hinge",
+        fit_intercept=False,
+        max_iter=100_000,
+        random_state=seed % (1 << 32),  # scikit-learn takes no larger seeds
     )
     return np.asarray(classifier.fit(differences * sign[:, None], sign).coef_[0], dtype=np.float64)

@@ -1,0 +1,322 @@
+"""What is known of each item's relevance, from labels or from clicks, summed over impressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.errors import InputError
+
+FEW_GROUPS = 3
+"""Up to so many groups, all disparities come from one product with a matrix of rows x groups^2."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The list and the group of each row: how values of items add up to values of lists and groups.
+
+    Parameters
+    ----------
+    offsets
+        Where each list starts, and the number of rows at the end.
+    group
+        The group of each row, from 0; -1 where it is unknown, and then the row is in no group.
+    groups
+        The number of groups.
+    """
+
+    offsets: Tensor
+    group: Tensor
+    groups: int
+
+    @classmethod
+    def of(cls, data: RankingDataset) -> Candidates:
+        """Return the lists and groups of a dataset."""
+        group = torch.from_numpy(data.group.astype(np.int64))
+        return cls(torch.from_numpy(data.offsets.astype(np.int64)), group, len(data.group_names))
+
+    @property
+    def lists(self) -> int:
+        """Number of lists."""
+        return int(self.offsets.numel()) - 1
+
+    @property
+    def rows(self) -> int:
+        """Number of items over all lists."""
+        return int(self.group.numel())
+
+    @cached_property
+    def list_of_row(self) -> Tensor:
+        """The list that each row belongs to."""
+        numbers = torch.arange(self.lists, device=self.offsets.device)
+        return numbers.repeat_interleave(self.offsets.diff(), output_size=self.rows)
+
+    @cached_property
+    def cell_of_row(self) -> Tensor:
+        """A number for the list and group of each row; rows of no group count as one group more."""
+        # the remainder makes the last group of -1
+        return self.list_of_row * (self.groups + 1) + self.group % (self.groups + 1)
+
+    def sum_by_list(self, values: Tensor) -> Tensor:
+        """Add up the rows of each list: (..., rows) to (..., lists)."""
+        self.check(values)
+        return values.new_zeros(*values.shape[:-1], self.lists).index_add(-1, self.list_of_row, values)
+
+    def sum_by_group(self, values: Tensor) -> Tensor:
+        """Add up the rows of each group of each list: (..., rows) to (..., lists, groups)."""
+        self.check(values)
+        shape = (*values.shape[:-1], self.lists, self.groups + 1)
+        cells = values.new_zeros(*values.shape[:-1], self.lists * (self.groups + 1))
+        return cells.index_add(-1, self.cell_of_row, values).reshape(shape)[..., : self.groups]
+
+    def spread(self, of_groups: Tensor) -> Tensor:
+        """Give each row what its group has: (..., lists, groups) to (..., rows), 0 for a row of no group."""
+        with_no_group = torch.nn.functional.pad(of_groups, (0, 1))
+        return with_no_group.flatten(-2).index_select(-1, self.cell_of_row)
+
+    def check(self, values: Tensor) -> None:
+        """Refuse values of rows that are not as many as the rows."""
+        if values.ndim < 1 or values.shape[-1] != self.rows:
+            problem = f"must have one value for each of {self.rows} rows in its last dimension"
+            raise InputError(problem, column="expected weights", value=tuple(values.shape))
+
+    def rows_of(self, lists: Tensor) -> Tensor:
+        """Return the rows of the given lists, one list after another."""
+        lengths = self.offsets.diff()[lists]
+        before = lengths.cumsum(0) - lengths
+        rows = int(lengths.sum())
+        first = (self.offsets[lists] - before).repeat_interleave(lengths, output_size=rows)
+        return first + torch.arange(rows, device=first.device)
+
+    def __getitem__(self, lists: Tensor) -> Candidates:
+        """Return some of the lists, in the order asked for; a list may come more than once."""
+        return self.pick(lists, self.rows_of(lists))
+
+    def pick(self, lists: Tensor, rows: Tensor) -> Candidates:
+        """Return some of the lists, whose rows are known."""
+        offsets = torch.nn.functional.pad(self.offsets.diff()[lists].cumsum(0), (1, 0))
+        return Candidates(offsets, self.group[rows], self.groups)
+
+    def to(self, device: torch.device | str) -> Candidates:
+        """Return the same on a device."""
+        return Candidates(self.offsets.to(device), self.group.to(device), self.groups)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known of each item's relevance, summed over the impressions of its list.
+
+    Utility and disparity are linear in the clicks of an impression, so the sums hold all they need.
+
+    Parameters
+    ----------
+    candidates
+        The list and the group of each row.
+    weight
+        (rows,) The merit of each item: its relevance, or the sum over impressions of c / p.
+    impressions
+        (lists,) How often each list was shown, those without a click included: every mean divides by their
+        sum. A list that was never shown takes no part in any mean.
+    shown
+        (rows,) How often each item was shown where it could be examined: E[weight] of an item whose every
+        examination ends in a click. A clipped weight counts in part, as p times the weight. None where
+        noise cannot be taken off: relevances have none, and from other weights it was taken off already.
+    empties_dropped
+        Whether impressions without a click are missing, so that every mean is known only up to a factor.
+    """
+
+    candidates: Candidates
+    weight: Tensor
+    impressions: Tensor
+    shown: Tensor | None = None
+    empties_dropped: bool = False
+
+    def __post_init__(self) -> None:
+        self.candidates.check(self.weight)
+        if self.impressions.shape != (self.candidates.lists,):
+            problem = f"must have one value for each of {self.candidates.lists} lists"
+            raise InputError(problem, column="impressions", value=tuple(self.impressions.shape))
+        if not self.total_impressions > 0:
+            raise InputError("there are no impressions to estimate anything from", column="impressions")
+
+    @cached_property
+    def total_impressions(self) -> float:
+        """What every mean divides by."""
+        return float(self.impressions.sum(dtype=torch.float64))
+
+    @cached_property
+    def disparity_slopes(self) -> Tensor | None:
+        """What a unit of exposure of each row adds to the sum over impressions of D_ij: (rows, groups^2).
+
+        M_q(G_j) for D_ij and -M_q(G_j) for D_ji if the row of list q is in group i; 0 for other pairs. None
+        for more than `FEW_GROUPS` groups, where it would take too much memory, and where there is no pair.
+        """
+        candidates = self.candidates
+        if not 2 <= candidates.groups <= FEW_GROUPS:
+            return None
+        merit = candidates.sum_by_group(self.weight)[candidates.list_of_row]
+        own = candidates.group.unsqueeze(1) == torch.arange(candidates.groups, device=self.weight.device)
+        products = own.unsqueeze(2) * merit.unsqueeze(1)
+        return (products - products.transpose(1, 2)).flatten(1)
+
+    def __getitem__(self, lists: slice | Sequence[int] | NDArray[np.int64] | Tensor) -> Evidence:
+        """Return some of the lists, in the order asked for; repeated lists are fine (a bootstrap)."""
+        numbers = torch.arange(self.candidates.lists, device=self.weight.device)
+        chosen = numbers[lists if isinstance(lists, (slice, Tensor)) else torch.as_tensor(lists)]
+        rows = self.candidates.rows_of(chosen)
+        picked = replace(
+            self,
+            candidates=self.candidates.pick(chosen, rows),
+            weight=self.weight[rows],
+            impressions=self.impressions[chosen],
+            shown=None if self.shown is None else self.shown[rows],
+        )
+        # slopes take longer to make than to pick; this is where a cached property keeps its value
+        slopes = self.disparity_slopes
+        picked.__dict__["disparity_slopes"] = None if slopes is None else slopes[rows]
+        return picked
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Evidence:
+        """Return the same in another floating type, on another device, or both."""
+        place = self.weight.device if device is None else device
+        kind = self.weight.dtype if dtype is None else dtype
+        return replace(
+            self,
+            candidates=self.candidates.to(place),
+            weight=self.weight.to(place, kind),
+            impressions=self.impressions.to(place, kind),
+            shown=None if self.shown is None else self.shown.to(place, kind),
+        )
+
+
+def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype = torch.float64) -> Evidence:
+    """Take the merit of each item to be its relevance: full information (section 3.2).
+
+    M_q(d) = rel_{q,d}, and each list counts as one impression.
+    """
+    if data.relevance is None:
+        raise InputError("the lists have no relevance to take merit from", column="relevance")
+    return Evidence(
+        candidates=Candidates.of(data),
+        weight=_as_tensor(data.relevance, dtype),
+        impressions=torch.ones(len(data), dtype=dtype),
+    )
+
+
+def evidence_from_clicks(
+    log: ClickLog | CompactLog,
+    position_bias: PositionBias | None = None,
+    *,
+    clip: float | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Evidence:
+    """Estimate the merit of each item of `log.data` from clicks by inverse propensity scores (section 3.2).
+
+    M^_q(d) = c_{q,d} / p(o_{q,d} = 1 | sigma_q), summed over the impressions of the list
+
+    Unbiased for an item that is shown, at a position that may be examined, whenever its list is.
+
+    Parameters
+    ----------
+    log
+        The clicks. Compacting a log merges its lists and changes no mean.
+    position_bias
+        The examination probabilities; by default the propensities in the log, or the bias it carries.
+    clip
+        The most that 1 / p may be. This lowers the variance and biases the estimate towards 0.
+    dtype
+        The floating type of the evidence.
+    """
+    data, propensity = log.data, log.propensities(position_bias)
+    weights = log.ips_weights(position_bias, clip=clip)
+    whole = np.ones_like(propensity) if clip is None else np.minimum(1.0, clip * propensity)
+    shown = np.where(propensity > 0, whole, 0.0)
+    if isinstance(log, ClickLog):
+        row, impressions = log.row_of_entry, log.impressions_of_lists()
+        weights = _sum_by_row(row, weights, data.rows)
+    else:
+        row, impressions, shown = log.cells.row, log.impressions, shown * log.cells.impressions
+    return Evidence(
+        candidates=Candidates.of(data),
+        weight=_as_tensor(weights, dtype),
+        impressions=_as_tensor(impressions, dtype),
+        shown=_as_tensor(_sum_by_row(row, shown, data.rows), dtype),
+        empties_dropped=log.empties_dropped,
+    )
+
+
+def correct_noise(evidence: Evidence, noise: ClickNoise, *, rescale: bool = True) -> Evidence:
+    """Take the clicks that irrelevant items get by mistake off the merit of every shown item (section 3.4).
+
+    M^_q(d) = (c_{q,d} / p - eps_minus) / (eps_plus - eps_minus) for a shown item, 0 for any other
+
+    Its expectation is rel_{q,d}, so utility and disparity from it are in the units of the true ones. With
+    `rescale=False` it is c / p - eps_minus, the paper's, with expectation (eps_plus - eps_minus) rel_{q,d};
+    eps_plus need not be known for that.
+    """
+    if evidence.empties_dropped:
+        problem = "noise cannot be corrected in a log whose impressions without a click were dropped"
+        raise InputError(problem, column="empties_dropped", value=True)
+    if evidence.shown is None:
+        problem = "noise can be taken off weights of clicks only, once, and before they are normalised"
+        raise InputError(problem, column="shown")
+    corrected = evidence.weight - noise.eps_minus * evidence.shown
+    scale = noise.eps_plus - noise.eps_minus if rescale else 1.0
+    return replace(evidence, weight=corrected / scale, shown=None)
+
+
+def self_normalise(evidence: Evidence) -> Evidence:
+    """Divide the weights by their total for each impression, so that their mean total is 1.
+
+    w_d = (c_d / p_d) / W,   W = (1/|Q|) sum_q sum_d c_{q,d} / p_{q,d}
+
+    The utility becomes sum (c/p) E[f] / sum (c/p), the mean position weight of a click weighted by 1 / p, and
+    the disparity is divided by the same W. Both are biased on finite data, since W is random too, and
+    consistent for the utility and disparity for each relevant item, U / E[sum_d rel] and D / E[sum_d rel]. In
+    return they usually vary less, and they stay the same when all propensities are wrong by one factor, or
+    when empty impressions were dropped.
+    """
+    total = float(evidence.weight.sum(dtype=torch.float64))
+    if not total > 0:
+        raise InputError(
+            "weights can be normalised only if their sum is above 0", column="weight", value=total
+        )
+    return replace(evidence, weight=evidence.weight * (evidence.total_impressions / total), shown=None)
+
+
+def effective_sample_size(
+    weights: NDArray[np.float64] | Tensor, squared_weights: NDArray[np.float64] | Tensor | None = None
+) -> float:
+    """Return (sum of weights)^2 / sum of squared weights: so many clicks of equal weight vary as much.
+
+    Give the weight of each click, `log.ips_weights()`; or sums for each item and the sums of squares beside
+    them, `compact.ips_weights()` and `compact.squared_ips_weights()`. Without any weight it is 0.
+    """
+    given = torch.as_tensor(weights).to(torch.float64)
+    largest = float(given.abs().max()) if given.numel() else 0.0
+    if largest == 0:
+        return 0.0
+    # relative to the largest, so that squares of huge weights stay finite
+    given = given / largest
+    if squared_weights is None:
+        return float(given.sum() ** 2 / (given**2).sum())
+    squares = torch.as_tensor(squared_weights).to(torch.float64) / largest / largest
+    return float(given.sum() ** 2 / squares.sum())
+
+
+def _as_tensor(values: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    # a copy, since arrays read from files may be locked against writing, which torch does not like
+    return torch.from_numpy(values.astype(np.float64)).to(dtype)
+
+
+def _sum_by_row(row: NDArray[np.int64], values: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
+    return np.asarray(np.bincount(row, weights=values, minlength=rows), dtype=np.float64)

@@ -1,0 +1,175 @@
+"""Utility, exposure and disparity of a policy, from its expected position weights and the evidence."""
+
+from __future__ import annotations
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from fultr.click_model import ClickNoise
+from fultr.errors import InputError
+from fultr.estimators.evidence import Evidence, correct_noise
+
+
+def weights_at(positions: ArrayLike | Tensor, position_weights: ArrayLike | Tensor) -> Tensor:
+    """Return the weight of each item's position in given rankings: f(sigma(d)), or p(o_d = 1 | sigma) for v.
+
+    Parameters
+    ----------
+    positions
+        (..., rows) from 1; 0 for an item that is not shown, which has weight 0.
+    position_weights
+        The weights of positions 1, 2, ...
+    """
+    where = torch.as_tensor(positions).long()
+    weights = torch.as_tensor(position_weights)
+    if where.numel() and not 0 <= int(where.min()) <= int(where.max()) <= weights.numel():
+        problem = f"a position must lie in 1..{weights.numel()}, or be 0 for an item that is not shown"
+        outside = where[(where < 0) | (where > weights.numel())]
+        raise InputError(problem, column="positions", value=int(outside[0]))
+    return torch.nn.functional.pad(weights, (1, 0))[where]
+
+
+def utility_of_rankings(
+    positions: ArrayLike | Tensor, position_weights: ArrayLike | Tensor, evidence: Evidence
+) -> Tensor:
+    """Return the additive utility of given rankings of each list (section 3.1, Eq. 3).
+
+    Delta(sigma, rel_q) = sum_d f(sigma(d)) rel_{q,d}                 with evidence from relevances
+    Delta^(sigma, c_q)  = sum_{d: c=1} f(sigma(d)) / p(o_{q,d} = 1 | sigma_q)     with evidence from clicks
+
+    With f = 1 / log2(1 + k) it is DCG, with f = -k the average rank. Returns (..., lists), each the sum over
+    the impressions of the list.
+    """
+    return list_utilities(weights_at(positions, position_weights), evidence)
+
+
+def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
+    """Return each list's contribution to the utility, the sum over its impressions (section 3.1).
+
+    U^(pi|q) = E_{sigma ~ pi}[Delta^(sigma, c_q)] = sum_d (c_d / p_d) E[f(sigma(d))]
+
+    From `expected_weights` E[f], (..., rows), to (..., lists).
+    """
+    evidence.candidates.check(expected_weights)
+    value, weight = _same_type(expected_weights, evidence.weight)
+    return evidence.candidates.sum_by_list(value * weight)
+
+
+def utility(expected_weights: Tensor, evidence: Evidence) -> Tensor:
+    """Return the utility of a policy, the mean over all impressions (Eq. 4).
+
+    U^(pi|Q) = (1/|Q|) sum_{q in Q} U^(pi|q)
+
+    From `expected_weights` E[f], (..., rows), to (...).
+    """
+    evidence.candidates.check(expected_weights)
+    value, weight = _same_type(expected_weights, evidence.weight)
+    return value @ (weight / evidence.total_impressions)
+
+
+def group_merit(evidence: Evidence) -> Tensor:
+    """Return the merit of each group in each list, (lists, groups), summed over impressions (section 3.2).
+
+    M_q(G_i)  = sum_{d in G_i} rel_{q,d}                                with evidence from relevances
+    M^_q(G_i) = sum_{d in G_i} c_{q,d} / p(o_{q,d} = 1 | sigma_q)       with evidence from clicks
+    """
+    return evidence.candidates.sum_by_group(evidence.weight)
+
+
+def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
+    """Return the exposure of each group in each list, in one impression of it (section 3.2).
+
+    Exp_q(G_i|pi) = sum_{d in G_i} Exp_q(d|pi),   Exp_q(d|pi) = E_{sigma ~ pi}[p(o_d = 1 | sigma)]
+
+    From the items' `exposure` E[v], (..., rows), to (..., lists, groups).
+    """
+    return evidence.candidates.sum_by_group(exposure)
+
+
+def list_disparities(exposure: Tensor, evidence: Evidence) -> Tensor:
+    """Return each list's contribution to the disparity of all pairs of groups (Eq. 5, from clicks Eq. 7).
+
+    D^_ij(pi|q) = M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi), summed over the impressions of the list
+
+    From the items' `exposure` E[v], (..., rows), to (..., lists, groups, groups); for one pair of many
+    groups, `list_disparity` needs less memory.
+    """
+    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    return _antisymmetric(exposed.unsqueeze(-1) * merit.unsqueeze(-2))
+
+
+def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: int) -> Tensor:
+    """Return each list's contribution to D_ij, i = `first` and j = `second`, as (..., lists); Eq. 5 and 7."""
+    for name, group in (("first", first), ("second", second)):
+        if not 0 <= group < evidence.candidates.groups:
+            problem = f"there are {evidence.candidates.groups} groups, counted from 0"
+            raise InputError(problem, column=name, value=group)
+    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    return merit[:, second] * exposed[..., first] - merit[:, first] * exposed[..., second]
+
+
+def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
+    """Return the amortized disparity of all pairs of groups, the mean over all impressions (Eq. 6).
+
+    D^_ij(pi|Q) = (1/|Q|) sum_{q in Q} (M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi))
+
+    From the items' `exposure` E[v], (..., rows), to (..., groups, groups), with D_ij = -D_ji. It is above 0
+    where group i has more exposure than its merit asks for beside group j. A list without one of the two
+    groups contributes 0. All pairs come from one product of matrices.
+    """
+    total, groups = evidence.total_impressions, evidence.candidates.groups
+    if evidence.disparity_slopes is not None:
+        evidence.candidates.check(exposure)
+        of_rows, slopes = _same_type(exposure, evidence.disparity_slopes)
+        return (of_rows @ slopes).reshape(*exposure.shape[:-1], groups, groups) / total
+    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    return _antisymmetric(exposed.transpose(-1, -2) @ (merit / total))
+
+
+def disparity_squared(disparities: Tensor) -> Tensor:
+    """Return the sum over pairs of groups of the squared disparity (section 5.7).
+
+    sum_{i < j} D_ij^2
+
+    From D, (..., groups, groups), to (...). Pairs are unordered; for two groups it is the square of D.
+    """
+    return disparities.square().sum(dim=(-1, -2)) / 2
+
+
+def disparity_squared_slopes(disparities: Tensor, evidence: Evidence) -> Tensor:
+    """Return the derivative of the sum of squared disparities by each item's exposure (Eq. 14).
+
+    d/dExp(d) sum_{i<j} D_ij^2 = (2/|Q|) sum_j D_gj M^_q(G_j)   for an item d of group g in list q
+
+    The disparities, (..., groups, groups), may be known beforehand: a running average, or a pass over all
+    data. Returns (..., rows), 0 for an item of unknown group.
+    """
+    slopes, merit = _same_type(disparities, group_merit(evidence))
+    of_groups = (2 / evidence.total_impressions * merit) @ slopes.transpose(-1, -2)
+    return evidence.candidates.spread(of_groups)
+
+
+def noise_corrected_disparity(
+    exposure: Tensor, evidence: Evidence, *, noise: ClickNoise, rescale: bool = True
+) -> Tensor:
+    """Return the amortized disparity from noisy clicks, without what false clicks add to it (Eq. 10).
+
+    D^_ij(pi|q, eps_minus) = M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi)
+                             - eps_minus (|G_j| Exp_q(G_i|pi) - |G_i| Exp_q(G_j|pi)),   |G| the shown items
+
+    divided by eps_plus - eps_minus, which makes it an estimate of the true D_ij; as the paper writes it, with
+    expectation (eps_plus - eps_minus) D_ij, for `rescale=False`. The same as `disparity` of the evidence that
+    `correct_noise` returns.
+    """
+    return disparity(exposure, correct_noise(evidence, noise, rescale=rescale))
+
+
+def _antisymmetric(products: Tensor) -> Tensor:
+    return products - products.transpose(-1, -2)
+
+
+def _same_type(expected: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring what depends on the policy and what is known to the finer of their floating types."""
+    finer = torch.promote_types(expected.dtype, known.dtype)
+    return expected.to(finer), known.to(finer)

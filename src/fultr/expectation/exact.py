@@ -1,0 +1,285 @@
+"""Expected position weights under Plackett-Luce and their gradient, without sampling.
+
+Drawing a ranking is an exponential race: item j arrives at an independent time T_j ~ Exp(w_j), with
+w_j = exp(h_j), and rank(d) = 1 + #{j != d : T_j < T_d}. Given T_d = t the others have arrived independently,
+each with probability 1 - e_j, e_j = exp(-w_j t). With y_j = w_j t and u = log t, a sum of exponentials
+f(k) = sum_m c_m s_m^(k-1) has
+
+    E[f(rank d)] = integral y_d e_d sum_m c_m prod_{j != d} g_j du,      g_j = s_m + (1 - s_m) e_j,
+
+and V = sum_d alpha_d E[f(rank d)], with alpha_{d,m} = alpha_d c_m, P_m = prod_j g_j, A_m = sum_d own_d and
+own_d = alpha_{d,m} y_d e_d / g_d,
+
+    dV/dh_k = integral sum_m P_m [own_k (1 - y_k) - (1 - s_m) y_k e_k / g_k (A_m - own_k)] du.
+
+Other weights go through the counts of earlier arrivals (`counting.py`); weights that are linear in the
+rank have a closed form, since E[rank d] = 1 + sum_{j != d} w_j / (w_j + w_d).
+
+The integral over u is a trapezoid sum, whose error falls like exp(-pi^2 / step). To the right the integrand
+decays doubly exponentially. To the left it is y_d (f(1) - ...): what lies before the first node is added in
+closed form, to second order in t.
+
+| accuracy | numbers | largest error of E[f], in units of the largest weight |
+|---|---|---|
+| "single" | float32 | 5e-4 |
+| "double" | float64 | 1e-10 |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.expectation.counting import counted_gradient, counted_values
+from fultr.expectation.exponentials import Exponentials, fit_exponentials
+from fultr.expectation.linear_weights import rank_gradient, rank_values
+from fultr.expectation.long_lists import long_list_gradient, long_list_values
+from fultr.expectation.race import centred_scores
+from fultr.expectation.short_lists import short_list_gradient, short_list_values
+from fultr.expectation.threads import over_threads, own_copy
+from fultr.expectation.wide_counting import wide_counted_gradient, wide_counted_values
+
+Accuracy = Literal["single", "double"]
+Array = NDArray[np.float64]
+Lists = NDArray[np.int64]
+
+LONGEST_SHORT = 64
+WIDEST_SHORT = 25.0
+MOST_COUNTS = 4096
+"""Lists of more items, more counts or scores further apart than this are handled one at a time."""
+
+FIT_TOLERANCE = 4e-4
+"""Of sums of exponentials: four terms for lists of 20, seven for 1000."""
+
+LISTS_A_THREAD = 256
+"""Fewer lists than this are not worth another thread."""
+
+OCTAVE = math.log(2.0)
+EXPONENTIAL_GRID = (OCTAVE, 3.0, 2.8)
+"""The distance of the time nodes in u, and how far they reach to the left and to the right."""
+
+COUNTING_GRIDS = {"single": (OCTAVE / 2, 3.0, 2.8, 2, 1e-6), "double": (OCTAVE / 3, 8.5, 3.6, 3, 1e-13)}
+"""The same with finer steps, since counts change more abruptly; the number of steps in an octave; and how
+unlikely fewer than K arrivals must be for later time nodes not to matter."""
+
+NUMBERS = {"single": np.float32, "double": np.float64}
+
+
+def exact_values(problems: Problems, tables: Array, accuracy: Accuracy = "single") -> Array:
+    """Return E[f(rank d)], functions x rows, for position weights (functions x positions)."""
+    found = np.empty((tables.shape[0], problems.scores.size))
+    for route in choose_routes(tables[:, : problems.longest], accuracy):
+        part = found if len(route.functions) == len(found) else found[list(route.functions)]
+        route.values(problems, part)
+        if part is not found:
+            found[list(route.functions)] = part
+    found[:, problems.rows_alone] = tables[:, :1]
+    return found
+
+
+def exact_value_and_gradient(
+    problems: Problems, tables: Array, upstream: Array, accuracy: Accuracy = "single"
+) -> tuple[Array, Array]:
+    """Return V = sum upstream[f, d] E[f(rank d)] of each list, and dV/dh of each row, in one pass."""
+    value, gradient = np.zeros(problems.lengths.size), np.zeros(problems.scores.size)
+    for route in choose_routes(tables[:, : problems.longest], accuracy):
+        part_value, part = np.zeros_like(value), np.zeros_like(gradient)
+        known = upstream if len(route.functions) == len(upstream) else upstream[list(route.functions)]
+        route.gradient(problems, own_copy(known, np.float64), part_value, part)
+        value += part_value
+        gradient += part
+    # an item alone in its list is always first
+    alone = problems.rows_alone
+    value[problems.lists_alone] = tables[:, 0] @ upstream[:, alone]
+    gradient[alone] = 0.0
+    return value, gradient
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Lists to work on; scores too far apart for their order to be in doubt are brought nearer."""
+
+    scores: Array
+    offsets: Lists
+    lengths: Lists
+    spread: Array
+    longest: int
+    lists_alone: Lists
+
+    @classmethod
+    def of(cls, scores: Array, offsets: Lists) -> Problems:
+        """Take scores of ragged lists."""
+        levels, starts = centred_scores(scores, offsets), own_copy(offsets, np.int64)
+        lengths = starts[1:] - starts[:-1]
+        spread = -np.minimum.reduceat(levels, starts[:-1]) if lengths.size else np.empty(0)
+        longest = int(lengths.max(initial=1))
+        return cls(levels, starts, lengths, spread, longest, np.flatnonzero(lengths == 1))
+
+    @property
+    def threads(self) -> int:
+        """How many threads are worth it."""
+        return 1 + self.lengths.size // LISTS_A_THREAD
+
+    @property
+    def rows_alone(self) -> Lists:
+        """Rows that are alone in their list."""
+        return self.offsets[self.lists_alone]
+
+    def alike(self) -> Lists:
+        """Return all lists, sorted so that neighbours have similar lengths and spreads."""
+        return np.lexsort((np.floor(self.spread), self.lengths))
+
+
+class Route(Protocol):
+    """A way to compute some of the functions."""
+
+    @property
+    def functions(self) -> tuple[int, ...]:
+        """The rows of the tables that it computes."""
+        ...
+
+    def values(self, problems: Problems, found: Array) -> None:
+        """Write E[f(rank d)] of its functions."""
+        ...
+
+    def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
+        """Write V of each list and dV/dh of each row, for its functions."""
+        ...
+
+
+def choose_routes(tables: Array, accuracy: Accuracy) -> tuple[Route, ...]:
+    """Decide for each function how it is computed: a closed form, a sum of exponentials, or counting."""
+    return _routes(tables.tobytes(), tables.shape, accuracy)
+
+
+@lru_cache(maxsize=256)
+def _routes(content: bytes, shape: tuple[int, int], accuracy: Accuracy) -> tuple[Route, ...]:
+    tables = np.frombuffer(content).reshape(shape)
+    routes: list[Route] = []
+    others = []
+    for number, table in enumerate(tables):
+        slope = float(table[1] - table[0]) if table.size > 1 else 0.0
+        straight = table[0] + slope * np.arange(table.size)
+        if np.allclose(table, straight, rtol=0, atol=1e-13 * np.abs(table).max(initial=1e-300)):
+            routes.append(_LinearRoute((number,), float(table[0]), slope))
+        else:
+            others.append(number)
+    if others and accuracy == "single":
+        fitted = [number for number in others if _fits(tables[[number]])]
+        fit = fit_exponentials(tables[fitted], FIT_TOLERANCE) if fitted else None
+        if fit is not None:
+            routes.append(_ExponentialRoute.of(tuple(fitted), fit, tables[fitted]))
+            others = [number for number in others if number not in fitted]
+    if others:
+        routes.append(_CountingRoute.of(tuple(others), tables[others], accuracy))
+    return tuple(routes)
+
+
+def _fits(table: Array) -> bool:
+    return fit_exponentials(table, FIT_TOLERANCE) is not None
+
+
+@dataclass(frozen=True)
+class _LinearRoute:
+    """f(k) = start + slope (k - 1)."""
+
+    functions: tuple[int, ...]
+    start: float
+    slope: float
+
+    def values(self, problems: Problems, found: Array) -> None:
+        if self.slope:
+            over_threads(
+                rank_values, problems.alike(), problems.threads, problems.scores, problems.offsets, found[0]
+            )
+        else:
+            found[0] = 1.0
+        found[0] = self.start + self.slope * (found[0] - 1.0)
+
+    def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
+        found = np.empty((1, problems.scores.size))
+        self.values(problems, found)
+        value += np.add.reduceat(upstream[0] * found[0], problems.offsets[:-1])
+        if self.slope:
+            given = self.slope * upstream[0]
+            lists, threads = problems.alike(), problems.threads
+            over_threads(rank_gradient, lists, threads, problems.scores, problems.offsets, given, gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class _ExponentialRoute:
+    """f(k) = sum_m c_m s_m^(k-1), up to the error of the fit."""
+
+    functions: tuple[int, ...]
+    sums: tuple[NDArray[Any], ...]
+
+    @classmethod
+    def of(cls, functions: tuple[int, ...], fit: Exponentials, tables: Array) -> _ExponentialRoute:
+        nodes, coefficients = fit.nodes.astype(np.float32), fit.coefficients.astype(np.float32)
+        ends = (np.ascontiguousarray(tables[:, place]) for place in (0, 1))
+        return cls(functions, (nodes, (1 - fit.nodes).astype(np.float32), coefficients, *ends))
+
+    def values(self, problems: Problems, found: Array) -> None:
+        self._run(short_list_values, long_list_values, problems, found)
+
+    def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
+        self._run(short_list_gradient, long_list_gradient, problems, upstream, value, gradient)
+
+    def _run(
+        self, on_short: Callable[..., None], on_long: Callable[..., None], problems: Problems, *arrays: Array
+    ) -> None:
+        order, scores, offsets = problems.alike(), problems.scores, problems.offsets
+        is_short = ((problems.lengths <= LONGEST_SHORT) & (problems.spread <= WIDEST_SHORT))[order]
+        for kernel, chosen in ((on_short, order[is_short]), (on_long, order[~is_short])):
+            over_threads(
+                kernel, chosen, problems.threads, scores, offsets, EXPONENTIAL_GRID, self.sums, *arrays
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class _CountingRoute:
+    """Any f that is constant after its first K positions."""
+
+    functions: tuple[int, ...]
+    tables: Array
+    constants: Array
+    accuracy: Accuracy
+
+    @classmethod
+    def of(cls, functions: tuple[int, ...], tables: Array, accuracy: Accuracy) -> _CountingRoute:
+        constants = tables[:, -1]
+        above = tables - constants[:, None]
+        states = int(np.flatnonzero(np.abs(above).max(axis=0))[-1]) + 1
+        return cls(functions, np.ascontiguousarray(above[:, :states]), constants, accuracy)
+
+    def values(self, problems: Problems, found: Array) -> None:
+        self._run(counted_values, wide_counted_values, problems, found)
+        found += self.constants[:, None]
+
+    def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
+        self._run(counted_gradient, wide_counted_gradient, problems, upstream, value, gradient)
+        value += np.add.reduceat(self.constants @ upstream, problems.offsets[:-1])
+
+    def _run(
+        self,
+        on_narrow: Callable[..., None],
+        on_wide: Callable[..., None],
+        problems: Problems,
+        *arrays: Array,
+    ) -> None:
+        counts = problems.lengths * self.tables.shape[1]
+        order, narrow = problems.alike(), (counts <= MOST_COUNTS) & (problems.spread <= WIDEST_SHORT)
+        grid, tables = COUNTING_GRIDS[self.accuracy], self.tables.astype(NUMBERS[self.accuracy])
+        for kernel, chosen, weights in (
+            (on_narrow, order[narrow[order]], tables),
+            (on_wide, order[~narrow[order]], self.tables),
+        ):
+            over_threads(
+                kernel, chosen, problems.threads, problems.scores, problems.offsets, grid, weights, *arrays
+            )

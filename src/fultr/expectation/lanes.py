@@ -1,0 +1,132 @@
+"""Many lists side by side: each vector instruction works on the same item of several lists.
+
+What the kernels for short lists and for counting have in common. Letters are those of `exact.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fultr.compiled import compiled, compiled_reordered
+
+LANES = 64
+"""Lists side by side: a multiple of what vector instructions take, few enough for the nearest caches."""
+
+SERIES_LIMIT = 2.0**-9
+
+LARGEST_RATE = 1e4
+"""y beyond this is as good as this: exp(-y) is zero."""
+
+
+@compiled_reordered
+def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right: Any) -> Any:
+    """Return w and their sums for each lane, the first time node, the longest list and the number of nodes.
+
+    Lanes beyond the last list, and places beyond the end of a shorter list, hold items of weight 0, which
+    never arrive.
+    """
+    length = 0
+    for lane in range(lists.size):
+        length = max(length, offsets[lists[lane] + 1] - offsets[lists[lane]])
+    weight = np.zeros((length, LANES))
+    total, start = np.ones(LANES), np.ones(LANES)
+    times = 1
+    for lane in range(lists.size):
+        row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
+        highest, lowest = scores[row], scores[row]
+        for place in range(row, stop):
+            highest, lowest = max(highest, scores[place]), min(lowest, scores[place])
+        total[lane] = 0.0
+        for place in range(row, stop):
+            w = math.exp(scores[place] - highest)
+            weight[place - row, lane] = w
+            total[lane] += w
+        u = -math.log(total[lane]) - left
+        start[lane] = math.exp(u)
+        times = max(times, math.ceil((right - (lowest - highest) - u) / step) + 1)
+    return weight, total, start, length, times
+
+
+@compiled_reordered
+def first_rates(weight: Any, start: Any, phases: int) -> Any:
+    """Return y = w t and e = exp(-y) at the first time nodes, as many as there are in a doubling of t."""
+    # loops, since whole-array expressions take seconds to compile
+    y, e = np.empty((phases, *weight.shape)), np.empty((phases, *weight.shape))
+    for phase in range(phases):
+        factor = 2.0 ** (phase / phases)
+        for j in range(weight.shape[0]):
+            for lane in range(LANES):
+                y[phase, j, lane] = factor * start[lane] * weight[j, lane]
+                e[phase, j, lane] = math.exp(-y[phase, j, lane])
+    return y, e
+
+
+@compiled_reordered
+def advance(y_next: Any, e_next: Any, y: Any, e: Any, own: Any) -> None:
+    """Take over y, e and y e of a time node, and go on to the node at which y is twice as large.
+
+    exp(-2 y) is the square of exp(-y), so no exponential is needed. While y is small, and squaring would
+    double the error of a number near 1 again and again, four terms of its series are exact.
+    """
+    y_flat, e_flat, own_flat = y.ravel(), e.ravel(), own.ravel()
+    y_after, e_after = y_next.ravel(), e_next.ravel()
+    for k in range(y_flat.size):
+        y_flat[k] = y_after[k]
+        e_flat[k] = e_after[k]
+        own_flat[k] = y_after[k] * e_after[k]
+        doubled = min(2.0 * y_after[k], LARGEST_RATE)
+        series = 1.0 - doubled * (1.0 - doubled / 2 * (1.0 - doubled / 3 * (1.0 - doubled / 4)))
+        y_after[k] = doubled
+        e_after[k] = series if doubled < SERIES_LIMIT else e_after[k] * e_after[k]
+
+
+@compiled
+def below_highest(scores: Any) -> Any:
+    """Return the order by falling score, the scores below the highest, their weights and the sum of these."""
+    order = np.argsort(-scores, kind="mergesort")
+    h, weight, total = np.empty(scores.size), np.empty(scores.size), 0.0
+    for j in range(scores.size):
+        h[j] = scores[order[j]] - scores[order[0]]
+        weight[j] = math.exp(h[j])
+        total += weight[j]
+    return order, h, weight, total
+
+
+@compiled_reordered
+def tail_value(w: Any, total: Any, first: Any, second: Any, s1: Any, s2: Any) -> Any:
+    """Return what lies before the first time node, to second order in t: E[f(rank d)] of one item."""
+    return w * first * s1 - w * s2 * (w * first + (total - w) * (first - second))
+
+
+@compiled_reordered
+def add_tail(
+    gradient: Any, weight: Any, total: Any, first_alpha: Any, crossed_alpha: Any, s1: Any, s2: Any
+) -> float:
+    """Add to the gradient what lies before the first time node, and return its part of V.
+
+    `first_alpha` is alpha_d f(1), `crossed_alpha` alpha_d (f(1) - f(2)), summed over functions.
+    """
+    crossed = 0.0
+    for j in range(gradient.size):
+        crossed += crossed_alpha[j] * weight[j]
+    whole = 0.0
+    for j in range(gradient.size):
+        w, a1, a12 = weight[j], first_alpha[j], crossed_alpha[j]
+        others = total - w
+        whole += w * a1 * s1 - w * s2 * (w * a1 + others * a12)
+        gradient[j] += a1 * w * s1 - s2 * w * (2 * a1 * w + others * a12 + crossed - a12 * w)
+    return whole
+
+
+@compiled_reordered
+def tail_alphas(upstream: Any, first: Any, second: Any, start: Any, stop: Any) -> Any:
+    """Return alpha_d f(1) and alpha_d (f(1) - f(2)) of some rows, summed over functions."""
+    first_alpha, crossed_alpha = np.zeros(stop - start), np.zeros(stop - start)
+    for f in range(first.size):
+        for j in range(stop - start):
+            first_alpha[j] += upstream[f, start + j] * first[f]
+            crossed_alpha[j] += upstream[f, start + j] * (first[f] - second[f])
+    return first_alpha, crossed_alpha

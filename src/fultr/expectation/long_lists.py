@@ -1,0 +1,193 @@
+"""Exact expectations on long lists and on lists whose scores lie far apart: one list at a time.
+
+The items are sorted by score, and each is followed only while it may arrive: before, it is as good as
+absent and enters through sums over all such items; after, it has certainly arrived. So the cost does not
+grow with the range of the scores. The formulas stand in `exact.py`; letters are those used there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fultr.compiled import compiled_reordered
+from fultr.expectation.lanes import LARGEST_RATE, add_tail, below_highest, tail_alphas, tail_value
+
+SMALLEST = 1e-30
+"""Products below this add nothing."""
+
+BEFORE = 8.0
+"""An item is followed from exp(-8) of its rate on: earlier its arrival is so unlikely that it is linear."""
+
+
+@compiled_reordered
+def long_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, values: Any) -> None:
+    """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows)."""
+    step, left, _ = grid
+    nodes, _, coefficients, first, second = sums
+    functions = coefficients.shape[0]
+    nothing = np.empty((0, 0), nodes.dtype)
+    for which in problems:
+        row, length = offsets[which], offsets[which + 1] - offsets[which]
+        order, h, weight, total = below_highest(scores[row : row + length])
+        found = np.zeros((functions, length), nodes.dtype)
+        _follow(h, total, grid, sums, nothing, found, found[0], False)
+        start = math.exp(-left) / total
+        s1, s2 = step * start, step * start**2 / 3
+        for j in range(length):
+            for f in range(functions):
+                tail = tail_value(weight[j], total, first[f], second[f], s1, s2)
+                values[f, row + order[j]] = found[f, j] + tail
+
+
+@compiled_reordered
+def long_list_gradient(
+    problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, upstream: Any, value: Any, gradient: Any
+) -> None:
+    """Write V = sum_{f, d} upstream[f, d] E[f(rank d)] of each list, and dV/dh of each of its rows."""
+    step, left, _ = grid
+    nodes, _, coefficients, first, second = sums
+    functions, count = coefficients.shape
+    nothing = np.empty((0, 0), nodes.dtype)
+    for which in problems:
+        row, length = offsets[which], offsets[which + 1] - offsets[which]
+        order, h, weight, total = below_highest(scores[row : row + length])
+        sorted_upstream = np.empty((functions, length))
+        alpha = np.zeros((count, length), nodes.dtype)
+        for f in range(functions):
+            for j in range(length):
+                sorted_upstream[f, j] = upstream[f, row + order[j]]
+                for m in range(count):
+                    alpha[m, j] += sorted_upstream[f, j] * coefficients[f, m]
+        found = np.zeros(length, nodes.dtype)
+        whole = _follow(h, total, grid, sums, alpha, nothing, found, True)
+        start = math.exp(-left) / total
+        s1, s2 = step * start, step * start**2 / 3
+        first_alpha, crossed_alpha = tail_alphas(sorted_upstream, first, second, 0, length)
+        slopes = np.empty(length)
+        for j in range(length):
+            slopes[j] = found[j]
+        value[which] = whole + add_tail(slopes, weight, total, first_alpha, crossed_alpha, s1, s2)
+        for j in range(length):
+            gradient[row + order[j]] = slopes[j]
+
+
+@compiled_reordered
+def _follow(
+    h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, gradient: Any, differentiate: bool
+) -> float:
+    """Run through the time nodes; add to the values, or to the gradient and return V."""
+    step, left, right = grid
+    nodes, rests, coefficients, _, _ = sums
+    count, length = nodes.size, h.size
+    y_next, e_next = np.empty(length), np.empty(length)
+    y, e = np.empty(length, nodes.dtype), np.empty(length, nodes.dtype)
+    own, share = np.empty(length, nodes.dtype), np.empty(length, nodes.dtype)
+    later, later_alpha = _sums_of_later(h, alpha, count, differentiate)
+    # sums over the time nodes so far, relative to the present one, for items that are followed later on
+    past, past_all = np.zeros(count), 0.0
+    typed = np.ones(3, nodes.dtype)  # numbers that enter vector loops must have their type
+    u = -math.log(total) - left
+    arrived, followed, whole = 0, 0, 0.0
+    while arrived < length:
+        while followed < length and h[followed] + u >= -BEFORE:
+            rate = math.exp(h[followed] + u)
+            y_next[followed], e_next[followed] = rate, math.exp(-rate)
+            if differentiate:
+                slope = -past_all
+                for m in range(count):
+                    slope += alpha[m, followed] * past[m]
+                gradient[followed] += 0.5 * rate * slope
+            else:
+                for f in range(coefficients.shape[0]):
+                    for m in range(count):
+                        values[f, followed] += 0.5 * rate * coefficients[f, m] * past[m]
+            followed += 1
+        _take(y_next, e_next, y, e, own, arrived, followed)
+        rate = math.exp(h[followed] + u) if followed < length else 0.0
+        past_all *= 0.5
+        for m in range(count):
+            product = step * nodes[m] ** arrived * math.exp(-rests[m] * rate * later[followed])
+            product *= _product(e, nodes[m], rests[m], arrived, followed)
+            past[m] = 0.5 * past[m] + product
+            if product < SMALLEST:
+                continue
+            typed[0] = product
+            _set_share(share, own, e, nodes[m], rests[m], arrived, followed)
+            if differentiate:
+                sum_own = _dot(alpha[m], share, arrived, followed) + rate * later_alpha[m, followed]
+                whole += product * sum_own
+                past_all += rests[m] * product * sum_own
+                typed[1] = sum_own
+                _add_gradient(gradient, y, share, alpha[m], typed, rests[m], arrived, followed)
+            else:
+                for f in range(coefficients.shape[0]):
+                    _add_scaled(values[f], share, typed[0] * coefficients[f, m], arrived, followed)
+        u += step
+        while arrived < followed and h[arrived] + u > right:
+            arrived += 1
+    return whole
+
+
+@compiled_reordered
+def _sums_of_later(h: Any, alpha: Any, count: int, differentiate: bool) -> Any:
+    """Return for each item the sums of w and of alpha w from it on, relative to its own w."""
+    length = h.size
+    later, later_alpha = np.zeros(length + 1), np.zeros((count, length + 1))
+    for j in range(length - 1, -1, -1):
+        ratio = math.exp(h[j + 1] - h[j]) if j + 1 < length else 0.0
+        later[j] = 1.0 + ratio * later[j + 1]
+        if differentiate:
+            for m in range(count):
+                later_alpha[m, j] = alpha[m, j] + ratio * later_alpha[m, j + 1]
+    return later, later_alpha
+
+
+@compiled_reordered
+def _take(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, start: int, stop: int) -> None:
+    for j in range(start, stop):
+        y[j] = y_next[j]
+        e[j] = e_next[j]
+        own[j] = y_next[j] * e_next[j]
+        y_next[j] = min(2.0 * y_next[j], LARGEST_RATE)
+        e_next[j] *= e_next[j]
+
+
+@compiled_reordered
+def _product(e: Any, node: Any, rest: Any, start: int, stop: int) -> Any:
+    result = node / node
+    for j in range(start, stop):
+        result *= node + rest * e[j]
+    return result
+
+
+@compiled_reordered
+def _set_share(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop: int) -> None:
+    for j in range(start, stop):
+        share[j] = own[j] / (node + rest * e[j])
+
+
+@compiled_reordered
+def _dot(left: Any, right: Any, start: int, stop: int) -> Any:
+    result = left[0] - left[0]
+    for j in range(start, stop):
+        result += left[j] * right[j]
+    return result
+
+
+@compiled_reordered
+def _add_scaled(found: Any, share: Any, factor: float, start: int, stop: int) -> None:
+    for j in range(start, stop):
+        found[j] += factor * share[j]
+
+
+@compiled_reordered
+def _add_gradient(
+    found: Any, y: Any, share: Any, alpha: Any, typed: Any, rest: Any, start: int, stop: int
+) -> None:
+    product, sum_own, one = typed[0], typed[1], typed[2]
+    for j in range(start, stop):
+        part, a = share[j], alpha[j]
+        found[j] += product * part * (a * (one - y[j]) - rest * (sum_own - a * part))

@@ -1,0 +1,154 @@
+"""Exact expectations of sums of exponentials on short lists, many of them side by side.
+
+All items are followed over all time nodes, which is cheap as long as the scores of a list do not lie far
+apart. The formulas stand in `exact.py`; letters are those used there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fultr.compiled import compiled_reordered
+from fultr.expectation.lanes import LANES, add_tail, advance, first_rates, prepared, tail_alphas, tail_value
+
+SMALLEST = np.float32(1e-30)
+"""Where products stop falling: what is below adds nothing, and numbers that are nearly zero are slow."""
+
+
+@compiled_reordered
+def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, values: Any) -> None:
+    """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows)."""
+    step, left, right = grid
+    nodes, rests, coefficients, first, second = sums
+    functions = coefficients.shape[0]
+    for block in range(0, problems.size, LANES):
+        lists = problems[block : block + LANES]
+        weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
+        y_next, e_next = first_rates(weight, start, 1)
+        y, e, own, share = _room(length, nodes)
+        found = np.zeros((functions, length, LANES), nodes.dtype)
+        product = np.empty(LANES, nodes.dtype)
+        for _ in range(times):
+            advance(y_next[0], e_next[0], y, e, own)
+            for m in range(nodes.size):
+                _products(product, e, nodes[m], rests[m], step)
+                _shares(share, own, e, nodes[m], rests[m])
+                for f in range(functions):
+                    _add_values(found[f], share, product, coefficients[f, m])
+        for lane in range(lists.size):
+            row = offsets[lists[lane]]
+            s1, s2 = step * start[lane], step * start[lane] ** 2 / 3
+            for j in range(offsets[lists[lane] + 1] - row):
+                for f in range(functions):
+                    tail = tail_value(weight[j, lane], total[lane], first[f], second[f], s1, s2)
+                    values[f, row + j] = found[f, j, lane] + tail
+
+
+@compiled_reordered
+def short_list_gradient(
+    problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, upstream: Any, value: Any, gradient: Any
+) -> None:
+    """Write V = sum_{f, d} upstream[f, d] E[f(rank d)] of each list, and dV/dh of each of its rows."""
+    step, left, right = grid
+    nodes, rests, coefficients, first, second = sums
+    one = nodes[0] / nodes[0]  # of the right type
+    for block in range(0, problems.size, LANES):
+        lists = problems[block : block + LANES]
+        weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
+        y_next, e_next = first_rates(weight, start, 1)
+        y, e, own, share = _room(length, nodes)
+        alpha = _alphas(offsets, lists, length, upstream, coefficients, nodes)
+        found = np.zeros((length, LANES), nodes.dtype)
+        product, sum_own = np.empty(LANES, nodes.dtype), np.empty(LANES, nodes.dtype)
+        whole = np.zeros(LANES)
+        for _ in range(times):
+            advance(y_next[0], e_next[0], y, e, own)
+            for m in range(nodes.size):
+                _products(product, e, nodes[m], rests[m], step)
+                _shares(share, own, e, nodes[m], rests[m])
+                _sum_own(sum_own, share, alpha[m])
+                for lane in range(LANES):
+                    whole[lane] += product[lane] * sum_own[lane]
+                _add_gradient(found, y, share, alpha[m], product, sum_own, rests[m], one)
+        for lane in range(lists.size):
+            row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
+            for j in range(stop - row):
+                gradient[row + j] = found[j, lane]
+            first_alpha, crossed_alpha = tail_alphas(upstream, first, second, row, stop)
+            s1, s2 = step * start[lane], step * start[lane] ** 2 / 3
+            value[lists[lane]] = whole[lane] + add_tail(
+                gradient[row:stop], weight[:, lane], total[lane], first_alpha, crossed_alpha, s1, s2
+            )
+
+
+@compiled_reordered
+def _room(length: int, nodes: Any) -> Any:
+    shape = (length, LANES)
+    return (
+        np.empty(shape, nodes.dtype),
+        np.empty(shape, nodes.dtype),
+        np.empty(shape, nodes.dtype),
+        np.empty(shape, nodes.dtype),
+    )
+
+
+@compiled_reordered
+def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: Any, nodes: Any) -> Any:
+    """Return alpha_{d,m} = sum_f upstream[f, d] c[f, m]."""
+    functions, count = coefficients.shape
+    alpha = np.zeros((count, length, LANES), nodes.dtype)
+    for lane in range(lists.size):
+        row = offsets[lists[lane]]
+        for j in range(offsets[lists[lane] + 1] - row):
+            for m in range(count):
+                mixed = 0.0
+                for f in range(functions):
+                    mixed += upstream[f, row + j] * coefficients[f, m]
+                alpha[m, j, lane] = mixed
+    return alpha
+
+
+@compiled_reordered
+def _products(product: Any, e: Any, node: Any, rest: Any, step: Any) -> None:
+    """Set product = step times all g_j = s + (1 - s) e_j."""
+    product[:] = step
+    for j in range(e.shape[0]):
+        for lane in range(LANES):
+            product[lane] = max(product[lane] * (node + rest * e[j, lane]), SMALLEST)
+
+
+@compiled_reordered
+def _shares(share: Any, own: Any, e: Any, node: Any, rest: Any) -> None:
+    """Set share = y e / g for all items."""
+    share_flat, own_flat, e_flat = share.ravel(), own.ravel(), e.ravel()
+    for k in range(share_flat.size):
+        share_flat[k] = own_flat[k] / (node + rest * e_flat[k])
+
+
+@compiled_reordered
+def _add_values(found: Any, share: Any, product: Any, coefficient: Any) -> None:
+    for j in range(share.shape[0]):
+        for lane in range(LANES):
+            found[j, lane] += coefficient * product[lane] * share[j, lane]
+
+
+@compiled_reordered
+def _sum_own(sum_own: Any, share: Any, alpha: Any) -> None:
+    """Set A_m = sum_d alpha_{d,m} y_d e_d / g_d."""
+    sum_own[:] = 0
+    for j in range(share.shape[0]):
+        for lane in range(LANES):
+            sum_own[lane] += alpha[j, lane] * share[j, lane]
+
+
+@compiled_reordered
+def _add_gradient(
+    found: Any, y: Any, share: Any, alpha: Any, product: Any, sum_own: Any, rest: Any, one: Any
+) -> None:
+    for j in range(y.shape[0]):
+        for lane in range(LANES):
+            part, a = share[j, lane], alpha[j, lane]
+            change = a * (one - y[j, lane]) - rest * (sum_own[lane] - a * part)
+            found[j, lane] += product[lane] * part * change
