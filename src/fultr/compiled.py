@@ -29,4 +29,6 @@ def compiled_reordered(function: Callable[Arguments, Result]) -> Callable[Argume
 
 
 def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:
-    return cast("Callable[Arguments, Result]", numba.njit(cache=True, nogil=True, **options)(function))
+    # dividing as numpy does, without looking out for zeros, is what lets loops with a division use vectors
+    made = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    return cast("Callable[Arguments, Result]", made)

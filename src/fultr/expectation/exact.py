@@ -49,10 +49,11 @@ Accuracy = Literal["single", "double"]
 Array = NDArray[np.float64]
 Lists = NDArray[np.int64]
 
-LONGEST_SHORT = 64
-WIDEST_SHORT = 25.0
-MOST_COUNTS = 4096
-"""Lists of more items, more counts or scores further apart than this are handled one at a time."""
+LONGEST_SHORT, FEWEST_LONG, LONGEST = 64, 24, 2048
+"""Lists up to the first length are handled side by side, and if there are enough of them up to the last."""
+
+WIDEST_SHORT, MOST_COUNTS = 25.0, 4096
+"""Lists of scores further apart than this, or with more counts, are handled one at a time."""
 
 FIT_TOLERANCE = 4e-4
 """Of sums of exponentials: four terms for lists of 20, seven for 1000."""
@@ -130,6 +131,12 @@ class Problems:
     def rows_alone(self) -> Lists:
         """Rows that are alone in their list."""
         return self.offsets[self.lists_alone]
+
+    def fit_side_by_side(self) -> NDArray[np.bool_]:
+        """Say which lists are best handled side by side: none that are wide, long ones only if many are."""
+        fit = (self.spread <= WIDEST_SHORT) & (self.lengths <= LONGEST)
+        long = fit & (self.lengths > LONGEST_SHORT)
+        return fit if np.count_nonzero(long) >= FEWEST_LONG else fit & ~long
 
     def alike(self) -> Lists:
         """Return all lists, sorted so that neighbours have similar lengths and spreads."""
@@ -235,7 +242,7 @@ class _ExponentialRoute:
         self, on_short: Callable[..., None], on_long: Callable[..., None], problems: Problems, *arrays: Array
     ) -> None:
         order, scores, offsets = problems.alike(), problems.scores, problems.offsets
-        is_short = ((problems.lengths <= LONGEST_SHORT) & (problems.spread <= WIDEST_SHORT))[order]
+        is_short = problems.fit_side_by_side()[order]
         for kernel, chosen in ((on_short, order[is_short]), (on_long, order[~is_short])):
             over_threads(
                 kernel, chosen, problems.threads, scores, offsets, EXPONENTIAL_GRID, self.sums, *arrays

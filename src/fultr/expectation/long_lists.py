@@ -109,13 +109,13 @@ def _follow(
         rate = math.exp(h[followed] + u) if followed < length else 0.0
         past_all *= 0.5
         for m in range(count):
+            past[m] *= 0.5
             product = step * nodes[m] ** arrived * math.exp(-rests[m] * rate * later[followed])
-            product *= _product(e, nodes[m], rests[m], arrived, followed)
-            past[m] = 0.5 * past[m] + product
             if product < SMALLEST:
                 continue
+            product *= _gather(share, own, e, nodes[m], rests[m], arrived, followed)
+            past[m] += product
             typed[0] = product
-            _set_share(share, own, e, nodes[m], rests[m], arrived, followed)
             if differentiate:
                 sum_own = _dot(alpha[m], share, arrived, followed) + rate * later_alpha[m, followed]
                 whole += product * sum_own
@@ -156,17 +156,14 @@ def _take(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, start: int, stop: 
 
 
 @compiled_reordered
-def _product(e: Any, node: Any, rest: Any, start: int, stop: int) -> Any:
-    result = node / node
+def _gather(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop: int) -> Any:
+    """Return the product of all g_j = s + (1 - s) e_j, and set share = y e / g."""
+    product = node / node
     for j in range(start, stop):
-        result *= node + rest * e[j]
-    return result
-
-
-@compiled_reordered
-def _set_share(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop: int) -> None:
-    for j in range(start, stop):
-        share[j] = own[j] / (node + rest * e[j])
+        g = node + rest * e[j]
+        product *= g
+        share[j] = own[j] / g
+    return product
 
 
 @compiled_reordered
