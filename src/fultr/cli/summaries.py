@@ -102,8 +102,7 @@ def _print_by_position(console: Console, positions: list[dict[str, Any]], most: 
     if len(positions) > most:
         rest = positions[most:]
         shown, clicks = sum(entry["shown"] for entry in rest), sum(entry["clicks"] for entry in rest)
-        last = rest[-1]["position"]
-        rows.append(
-            (f"{rest[0]['position']} to {last}", f"{shown:,}", f"{clicks:,}", f"{clicks / shown:.2%}")
-        )
+        first, last = rest[0]["position"], rest[-1]["position"]
+        name = f"{first}" if first == last else f"{first} to {last}"
+        rows.append((name, f"{shown:,}", f"{clicks:,}", f"{clicks / shown:.2%}"))
     print_table(console, "By position", ("position", "shown", "clicks", "click rate"), rows)
