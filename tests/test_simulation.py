@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -100,13 +99,14 @@ def test_the_same_seed_gives_the_same_log_whatever_the_number_of_threads(noise: 
             some_data(), policy, BIAS, noise=noise, clicks=20_000, planting=Planting(0.1), seed=3
         )
 
-    threads = numba.get_num_threads()
-    first = made()
+    threads = torch.get_num_threads()
     try:
-        numba.set_num_threads(1)
+        torch.set_num_threads(1)
+        first = made()
+        torch.set_num_threads(3)
         assert made().equals(first)
     finally:
-        numba.set_num_threads(threads)
+        torch.set_num_threads(threads)
     other = simulate_clicks(some_data(), RandomRanking(), BIAS, clicks=20_000, seed=4)
     assert not other.equals(first)
 
