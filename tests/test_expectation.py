@@ -83,6 +83,21 @@ def test_values_and_gradients_are_those_of_enumeration(items: int, kind: str, ac
         assert value[0] == pytest.approx((upstream * values).sum(), abs=2 * ERROR[accuracy] * scale)
 
 
+@pytest.mark.parametrize("accuracy", ["single", "double"])
+@pytest.mark.parametrize(("items", "top_k"), [(20, 10), (100, 50), (100, 90), (400, 10), (400, 200)])
+def test_sharp_cuts_after_many_positions(items: int, top_k: int, accuracy: Any) -> None:
+    """With equal scores every rank is equally likely, so E[f(rank)] is the mean of f."""
+    table, offsets = dcg_weights(items, top_k=top_k)[None], np.array([0, items])
+    values = exact_values(np.zeros(items), offsets, table, accuracy)
+    np.testing.assert_allclose(values, np.full((1, items), table.mean()), atol=ERROR[accuracy], rtol=0)
+    if accuracy == "single":
+        scores, upstream = random_scores(items, 0.5), np.random.default_rng(1).normal(size=(1, items))
+        single, double = (
+            exact_value_and_gradient(scores, offsets, table, upstream, one)[1] for one in ("single", "double")
+        )
+        assert np.linalg.norm(single - double) < 1e-3 * np.linalg.norm(double)
+
+
 @pytest.mark.parametrize("kind", ["smooth", "cut", "any"])
 def test_gradients_are_those_of_finite_differences(kind: str) -> None:
     tables, offsets = tables_of(kind, 9), np.array([0, 9])

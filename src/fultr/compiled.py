@@ -28,7 +28,13 @@ def compiled_reordered(function: Callable[Arguments, Result]) -> Callable[Argume
     return _compile(function, fastmath=REORDERED)
 
 
+def part_of_kernel(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compile a loop, in any order, that only kernels call; without what Python needs to call it."""
+    return _compile(function, fastmath=REORDERED, no_cpython_wrapper=True, cache=False)
+
+
 def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:
     # dividing as numpy does, without looking out for zeros, is what lets loops with a division use vectors
-    made = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    settings = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    made = numba.njit(**settings)(function)
     return cast("Callable[Arguments, Result]", made)

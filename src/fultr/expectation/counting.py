@@ -16,6 +16,11 @@ Z_j[c], the expected weight of the items still to be marked:
     Z_j[c] = e_j Z_{j+1}[c] + (1 - e_j) Z_{j+1}[c+1] + alpha_j y_j e_j R_{j+1}[c]
     dV/dh_j = integral alpha_j y_j (1 - y_j) e_j <A_j, R_{j+1}>
               - y_j e_j sum_c (B_j[c] (R_{j+1}[c] - R_{j+1}[c+1]) + A_j[c] (Z_{j+1}[c] - Z_{j+1}[c+1])) du.
+
+All states of a kind and item stand in one row, the LANES lists of the first count before those of the next:
+loops are long, and the next count is LANES places ahead. At most j items have arrived before item j, so more
+are left out, and stay zero. Loops take whole arrays and the number of a row, since to make a view of a
+row would take as long as some of them do.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered
+from fultr.compiled import compiled_reordered, part_of_kernel
 from fultr.expectation.lanes import LANES, add_tail, advance, first_rates, prepared, tail_alphas, tail_value
 
 
@@ -40,23 +45,29 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, phases)
-        y, e, own = _room(length, tables)
-        before = np.empty((length + 1, states, LANES), tables.dtype)
-        after = np.empty((functions, states + 1, LANES), tables.dtype)
-        found = np.zeros((functions, length, LANES), tables.dtype)
-        dot = np.empty(LANES, tables.dtype)
+        y_next, e_next = first_rates(weight, start, 2, phases)
+        y, e, own = _room(length, LANES, tables), _room(length, LANES, tables), _room(length, LANES, tables)
+        before = _room(length + 1, (states + 1) * LANES, tables)
+        after = _room(2 * functions, (states + 1) * LANES, tables)
+        found = _room(functions * length, LANES, tables)
+        wide_e = np.empty(states * LANES, tables.dtype)
         for node in range(times):
-            advance(y_next[node % phases], e_next[node % phases], y, e, own)
-            if not _count_forward(before, e, never):
+            advance(y_next[node % phases], e_next[node % phases], y, e, own, True)
+            _start_forward(before)
+            for j in range(length):
+                width = min(j + 2, states) * LANES
+                _repeat(wide_e, e, j, width)
+                _count(before, j + 1, j, wide_e, width)
+            if _surely_arrived(before, length, never):
                 break
-            _start_backward(after, tables)
+            _start_backward(after, tables, length)
             for j in range(length - 1, -1, -1):
+                width = min(j + 1, states) * LANES
+                _repeat(wide_e, e, j, width)
                 for f in range(functions):
-                    _inner(dot, before[j], after[f])
-                    for lane in range(LANES):
-                        found[f, j, lane] += own[j, lane] * dot[lane]
-                    _step_backward(after[f], e[j])
+                    here, ahead = 2 * f + j % 2, 2 * f + (j + 1) % 2
+                    _add_inner(found, f * length + j, own, j, before, after, ahead, width)
+                    _turn_back(after, here, ahead, wide_e, width)
         for lane in range(lists.size):
             row = offsets[lists[lane]]
             s1, s2 = s1_factor * start[lane], s2_factor * start[lane] ** 2
@@ -64,7 +75,7 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
                 for f in range(functions):
                     second = tables[f, 1] if states > 1 else 0.0
                     tail = tail_value(weight[j, lane], total[lane], tables[f, 0], second, s1, s2)
-                    values[f, row + j] = step * found[f, j, lane] + tail
+                    values[f, row + j] = step * found[f * length + j, lane] + tail
 
 
 @compiled_reordered
@@ -82,40 +93,51 @@ def counted_gradient(
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, phases)
-        y, e, own = _room(length, tables)
+        y_next, e_next = first_rates(weight, start, 2, phases)
+        y, e, own = _room(length, LANES, tables), _room(length, LANES, tables), _room(length, LANES, tables)
         alpha = _upstream_lanes(offsets, lists, length, upstream, tables)
-        before = np.empty((length + 1, states, LANES), tables.dtype)
-        marked = np.empty((functions, length + 1, states, LANES), tables.dtype)
-        after = np.empty((functions, states + 1, LANES), tables.dtype)
-        future = np.empty((states + 1, LANES), tables.dtype)
-        found = np.zeros((length, LANES), tables.dtype)
-        whole, dot = np.zeros(LANES), np.empty(LANES, tables.dtype)
+        before = _room(length + 1, (states + 1) * LANES, tables)
+        marked = _room(functions * (length + 1), (states + 1) * LANES, tables)
+        after = _room(2 * functions, (states + 1) * LANES, tables)
+        future = _room(2, (states + 1) * LANES, tables)
+        wide_e, wide_mark = np.empty(states * LANES, tables.dtype), np.empty(states * LANES, tables.dtype)
+        direct, change = np.zeros(states * LANES, tables.dtype), np.zeros(states * LANES, tables.dtype)
+        found, whole = _room(length, LANES, tables), np.zeros(LANES, tables.dtype)
         for node in range(times):
-            advance(y_next[node % phases], e_next[node % phases], y, e, own)
-            if not _count_forward(before, e, never):
+            advance(y_next[node % phases], e_next[node % phases], y, e, own, True)
+            _start_forward(before)
+            for j in range(length):
+                width = min(j + 2, states) * LANES
+                _repeat(wide_e, e, j, width)
+                _count(before, j + 1, j, wide_e, width)
+                for f in range(functions):
+                    here = f * (length + 1) + j
+                    _repeat_product(wide_mark, own, j, alpha, f * length + j, width)
+                    _mark(marked, here + 1, here, before, j, wide_e, wide_mark, width)
+            if _surely_arrived(before, length, never):
                 break
             for f in range(functions):
-                _mark_forward(marked[f], before, e, own, alpha[f])
-            _start_backward(after, tables)
-            future[:] = 0
+                _add_marked(whole, marked, f * (length + 1) + length, tables, f)
+            _start_backward(after, tables, length)
+            _clear(future, length % 2)
             for j in range(length - 1, -1, -1):
+                width, here, ahead = min(j + 1, states) * LANES, j % 2, (j + 1) % 2
+                _repeat(wide_e, e, j, width)
+                _turn(future, here, ahead, before, j, wide_e, change, width)
                 for f in range(functions):
-                    _inner(dot, before[j], after[f])
-                    for lane in range(LANES):
-                        part = alpha[f, j, lane] * own[j, lane] * dot[lane]
-                        whole[lane] += part
-                        found[j, lane] += part * (1 - y[j, lane])
-                    _inner_difference(dot, marked[f, j], after[f])
-                    for lane in range(LANES):
-                        found[j, lane] -= own[j, lane] * dot[lane]
-                _inner_difference(dot, before[j], future)
-                for lane in range(LANES):
-                    found[j, lane] -= own[j, lane] * dot[lane]
-                _step_backward(future, e[j])
-                for f in range(functions):
-                    _add_marks(future, after[f], own[j], alpha[f, j])
-                    _step_backward(after[f], e[j])
+                    _repeat_product(wide_mark, own, j, alpha, f * length + j, width)
+                    _add_marks(future, here, before, j, after, 2 * f + ahead, wide_mark, direct, width)
+                    _turn(
+                        after,
+                        2 * f + here,
+                        2 * f + ahead,
+                        marked,
+                        f * (length + 1) + j,
+                        wide_e,
+                        change,
+                        width,
+                    )
+                _add_gradient(found, y, own, j, direct, change, width)
         for lane in range(lists.size):
             row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
             for j in range(stop - row):
@@ -127,99 +149,160 @@ def counted_gradient(
             )
 
 
-@compiled_reordered
+@part_of_kernel
 def _tail_factors(step: Any) -> Any:
     """Return the sums of the geometric series over the time nodes before the first, for t and for t^2."""
     ratio = np.exp(step)
     return step / (ratio - 1), step / (ratio**2 - 1)
 
 
-@compiled_reordered
-def _room(length: int, tables: Any) -> Any:
-    shape = (length, LANES)
-    return np.empty(shape, tables.dtype), np.empty(shape, tables.dtype), np.empty(shape, tables.dtype)
+@part_of_kernel
+def _room(rows: int, columns: int, tables: Any) -> Any:
+    return np.zeros((rows, columns), tables.dtype)
 
 
-@compiled_reordered
+@part_of_kernel
 def _upstream_lanes(offsets: Any, lists: Any, length: int, upstream: Any, tables: Any) -> Any:
-    alpha = np.zeros((upstream.shape[0], length, LANES), tables.dtype)
+    alpha = np.zeros((upstream.shape[0] * length, LANES), tables.dtype)
     for lane in range(lists.size):
         row = offsets[lists[lane]]
         for f in range(upstream.shape[0]):
             for j in range(offsets[lists[lane] + 1] - row):
-                alpha[f, j, lane] = upstream[f, row + j]
+                alpha[f * length + j, lane] = upstream[f, row + j]
     return alpha
 
 
-@compiled_reordered
-def _count_forward(before: Any, e: Any, never: float) -> bool:
-    """Set A_j for all items; return whether fewer than K arrivals are still possible."""
-    states = before.shape[1]
-    before[0] = 0
-    before[0, 0] = 1
-    for j in range(e.shape[0]):
+@part_of_kernel
+def _repeat(wide: Any, of_lanes: Any, j: int, width: int) -> None:
+    """Give each count the same values of the lanes."""
+    for lane in range(LANES):
+        wide[lane] = of_lanes[j, lane]
+    for k in range(width - LANES):
+        wide[np.uint64(k + LANES)] = wide[k]
+
+
+@part_of_kernel
+def _repeat_product(wide: Any, left: Any, i: int, right: Any, j: int, width: int) -> None:
+    for lane in range(LANES):
+        wide[lane] = left[i, lane] * right[j, lane]
+    for k in range(width - LANES):
+        wide[np.uint64(k + LANES)] = wide[k]
+
+
+@part_of_kernel
+def _start_forward(before: Any) -> None:
+    for k in range(LANES, 2 * LANES):
+        before[0, k] = 1
+
+
+@part_of_kernel
+def _count(before: Any, to: int, j: int, wide_e: Any, width: int) -> None:
+    """Go from A_j to A_{j+1}; A_j[c] stands at place (c + 1) LANES, after zeros."""
+    for k in range(width):
+        one_less, place = before[j, k], np.uint64(k + LANES)
+        before[to, place] = one_less + wide_e[k] * (before[j, place] - one_less)
+
+
+@part_of_kernel
+def _mark(marked: Any, to: int, i: int, before: Any, j: int, wide_e: Any, wide_mark: Any, width: int) -> None:
+    """Go from B_j to B_{j+1}."""
+    for k in range(width):
+        one_less, place = marked[i, k], np.uint64(k + LANES)
+        moved = one_less + wide_e[k] * (marked[i, place] - one_less)
+        marked[to, place] = moved + wide_mark[k] * before[j, place]
+
+
+@part_of_kernel
+def _surely_arrived(before: Any, j: int, never: float) -> bool:
+    """Say whether fewer than K arrivals are as good as impossible."""
+    highest = before[j, 0]
+    for k in range(LANES, before.shape[1]):
+        highest = max(highest, before[j, k])
+    return bool(highest <= never)
+
+
+@part_of_kernel
+def _add_marked(whole: Any, marked: Any, i: int, tables: Any, f: int) -> None:
+    """Add <B_n, f>, the integrand of V."""
+    for c in range(tables.shape[1]):
         for lane in range(LANES):
-            before[j + 1, 0, lane] = e[j, lane] * before[j, 0, lane]
-        for c in range(1, states):
+            whole[lane] += marked[i, np.uint64((c + 1) * LANES + lane)] * tables[f, c]
+
+
+@part_of_kernel
+def _start_backward(after: Any, tables: Any, length: int) -> None:
+    for f in range(tables.shape[0]):
+        for c in range(tables.shape[1]):
             for lane in range(LANES):
-                same, one_less = before[j, c, lane], before[j, c - 1, lane]
-                before[j + 1, c, lane] = one_less + e[j, lane] * (same - one_less)
-    return bool(before[e.shape[0]].max() > never)
+                after[2 * f + length % 2, np.uint64(c * LANES + lane)] = tables[f, c]
 
 
-@compiled_reordered
-def _mark_forward(marked: Any, before: Any, e: Any, own: Any, alpha: Any) -> None:
-    """Set B_j for all items."""
-    states = before.shape[1]
-    marked[0] = 0
-    for j in range(e.shape[0]):
+@part_of_kernel
+def _clear(values: Any, j: int) -> None:
+    for k in range(values.shape[1]):
+        values[j, k] = 0
+
+
+@part_of_kernel
+def _turn_back(after: Any, here: int, ahead: int, wide_e: Any, width: int) -> None:
+    """Go from R_{j+1} to R_j; the state beyond the last stays zero."""
+    for k in range(width):
+        one_more = after[ahead, np.uint64(k + LANES)]
+        after[here, k] = one_more + wide_e[k] * (after[ahead, k] - one_more)
+
+
+@part_of_kernel
+def _add_inner(found: Any, i: int, own: Any, j: int, before: Any, after: Any, ahead: int, width: int) -> None:
+    """Add y e <A_j, R_{j+1}>."""
+    for c in range(0, width, LANES):
         for lane in range(LANES):
-            mark = alpha[j, lane] * own[j, lane]
-            marked[j + 1, 0, lane] = e[j, lane] * marked[j, 0, lane] + mark * before[j, 0, lane]
-        for c in range(1, states):
-            for lane in range(LANES):
-                mark = alpha[j, lane] * own[j, lane]
-                same, one_less = marked[j, c, lane], marked[j, c - 1, lane]
-                moved = one_less + e[j, lane] * (same - one_less)
-                marked[j + 1, c, lane] = moved + mark * before[j, c, lane]
+            k = np.uint64(c + lane)
+            found[i, lane] += own[j, lane] * before[j, np.uint64(c + LANES + lane)] * after[ahead, k]
 
 
-@compiled_reordered
-def _start_backward(after: Any, tables: Any) -> None:
-    functions, states = tables.shape
-    for f in range(functions):
-        for c in range(states):
-            after[f, c] = tables[f, c]
-        after[f, states] = 0
+@part_of_kernel
+def _turn(
+    after: Any, here: int, ahead: int, marked: Any, j: int, wide_e: Any, change: Any, width: int
+) -> None:
+    """Go from R_{j+1} to R_j and add B_j[c] (R_{j+1}[c] - R_{j+1}[c+1]); or the same for Z and A."""
+    for k in range(width):
+        place = np.uint64(k + LANES)
+        one_more = after[ahead, place]
+        less = after[ahead, k] - one_more
+        change[k] += marked[j, place] * less
+        after[here, k] = one_more + wide_e[k] * less
 
 
-@compiled_reordered
-def _step_backward(after: Any, e: Any) -> None:
-    """Go from R_{j+1} to R_j, or the same for Z; the state beyond the last stays zero."""
-    for c in range(after.shape[0] - 1):
-        for lane in range(LANES):
-            one_more = after[c + 1, lane]
-            after[c, lane] = one_more + e[lane] * (after[c, lane] - one_more)
+@part_of_kernel
+def _add_marks(
+    future: Any,
+    here: int,
+    before: Any,
+    j: int,
+    after: Any,
+    ahead: int,
+    wide_mark: Any,
+    direct: Any,
+    width: int,
+) -> None:
+    """Add the marks of item j to Z_j, and alpha y e A_j R_{j+1} to its terms."""
+    for k in range(width):
+        mark = wide_mark[k] * after[ahead, k]
+        future[here, k] += mark
+        direct[k] += mark * before[j, np.uint64(k + LANES)]
 
 
-@compiled_reordered
-def _add_marks(future: Any, after: Any, own: Any, alpha: Any) -> None:
-    for c in range(future.shape[0] - 1):
-        for lane in range(LANES):
-            future[c, lane] += alpha[lane] * own[lane] * after[c, lane]
-
-
-@compiled_reordered
-def _inner(dot: Any, before: Any, after: Any) -> None:
-    dot[:] = 0
-    for c in range(before.shape[0]):
-        for lane in range(LANES):
-            dot[lane] += before[c, lane] * after[c, lane]
-
-
-@compiled_reordered
-def _inner_difference(dot: Any, before: Any, after: Any) -> None:
-    dot[:] = 0
-    for c in range(before.shape[0]):
-        for lane in range(LANES):
-            dot[lane] += before[c, lane] * (after[c, lane] - after[c + 1, lane])
+@part_of_kernel
+def _add_gradient(found: Any, y: Any, own: Any, j: int, direct: Any, change: Any, width: int) -> None:
+    """Add up the terms of an item over the counts, and forget them."""
+    for k in range(width - LANES):
+        direct[np.uint64(k + LANES)] += direct[k]
+    for k in range(width - LANES):
+        change[np.uint64(k + LANES)] += change[k]
+    for lane in range(LANES):
+        last = np.uint64(width - LANES + lane)
+        found[j, lane] += direct[last] - direct[last] * y[j, lane] - own[j, lane] * change[last]
+    for k in range(width):
+        direct[k] = 0
+    for k in range(width):
+        change[k] = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled, compiled_reordered
+from fultr.compiled import part_of_kernel
 
 LANES = 64
 """Lists side by side: a multiple of what vector instructions take, few enough for the nearest caches."""
@@ -21,7 +21,7 @@ LARGEST_RATE = 1e4
 """y beyond this is as good as this: exp(-y) is zero."""
 
 
-@compiled_reordered
+@part_of_kernel
 def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right: Any) -> Any:
     """Return w and their sums for each lane, the first time node, the longest list and the number of nodes.
 
@@ -50,13 +50,13 @@ def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right:
     return weight, total, start, length, times
 
 
-@compiled_reordered
-def first_rates(weight: Any, start: Any, phases: int) -> Any:
-    """Return y = w t and e = exp(-y) at the first time nodes, as many as there are in a doubling of t."""
+@part_of_kernel
+def first_rates(weight: Any, start: Any, squarings: int, phases: int) -> Any:
+    """Return y = w t and e = exp(-y) at the first time nodes, until t has doubled once or twice."""
     # loops, since whole-array expressions take seconds to compile
     y, e = np.empty((phases, *weight.shape)), np.empty((phases, *weight.shape))
     for phase in range(phases):
-        factor = 2.0 ** (phase / phases)
+        factor = 2.0 ** (squarings * phase / phases)
         for j in range(weight.shape[0]):
             for lane in range(LANES):
                 y[phase, j, lane] = factor * start[lane] * weight[j, lane]
@@ -64,26 +64,29 @@ def first_rates(weight: Any, start: Any, phases: int) -> Any:
     return y, e
 
 
-@compiled_reordered
-def advance(y_next: Any, e_next: Any, y: Any, e: Any, own: Any) -> None:
-    """Take over y, e and y e of a time node, and go on to the node at which y is twice as large.
+@part_of_kernel
+def advance(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, twice: bool) -> None:
+    """Take over y, e and y e of a time node, and go on to where y is 2 or 4 times as large.
 
     exp(-2 y) is the square of exp(-y), so no exponential is needed. While y is small, and squaring would
     double the error of a number near 1 again and again, four terms of its series are exact.
     """
-    y_flat, e_flat, own_flat = y.ravel(), e.ravel(), own.ravel()
-    y_after, e_after = y_next.ravel(), e_next.ravel()
-    for k in range(y_flat.size):
-        y_flat[k] = y_after[k]
-        e_flat[k] = e_after[k]
-        own_flat[k] = y_after[k] * e_after[k]
-        doubled = min(2.0 * y_after[k], LARGEST_RATE)
-        series = 1.0 - doubled * (1.0 - doubled / 2 * (1.0 - doubled / 3 * (1.0 - doubled / 4)))
-        y_after[k] = doubled
-        e_after[k] = series if doubled < SERIES_LIMIT else e_after[k] * e_after[k]
+    factor = 4.0 if twice else 2.0
+    for j in range(y.shape[0]):
+        for lane in range(LANES):
+            rate, waiting = y_next[j, lane], e_next[j, lane]
+            y[j, lane] = rate
+            e[j, lane] = waiting
+            own[j, lane] = rate * waiting
+            grown = min(factor * rate, LARGEST_RATE)
+            series = 1.0 - grown * (1.0 - grown / 2 * (1.0 - grown / 3 * (1.0 - grown / 4)))
+            squared = waiting * waiting
+            power = squared * squared if twice else squared
+            y_next[j, lane] = grown
+            e_next[j, lane] = series if grown < SERIES_LIMIT else power
 
 
-@compiled
+@part_of_kernel
 def below_highest(scores: Any) -> Any:
     """Return the order by falling score, the scores below the highest, their weights and the sum of these."""
     order = np.argsort(-scores, kind="mergesort")
@@ -95,13 +98,13 @@ def below_highest(scores: Any) -> Any:
     return order, h, weight, total
 
 
-@compiled_reordered
+@part_of_kernel
 def tail_value(w: Any, total: Any, first: Any, second: Any, s1: Any, s2: Any) -> Any:
     """Return what lies before the first time node, to second order in t: E[f(rank d)] of one item."""
     return w * first * s1 - w * s2 * (w * first + (total - w) * (first - second))
 
 
-@compiled_reordered
+@part_of_kernel
 def add_tail(
     gradient: Any, weight: Any, total: Any, first_alpha: Any, crossed_alpha: Any, s1: Any, s2: Any
 ) -> float:
@@ -121,7 +124,7 @@ def add_tail(
     return whole
 
 
-@compiled_reordered
+@part_of_kernel
 def tail_alphas(upstream: Any, first: Any, second: Any, start: Any, stop: Any) -> Any:
     """Return alpha_d f(1) and alpha_d (f(1) - f(2)) of some rows, summed over functions."""
     first_alpha, crossed_alpha = np.zeros(stop - start), np.zeros(stop - start)

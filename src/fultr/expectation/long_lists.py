@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered
+from fultr.compiled import compiled_reordered, part_of_kernel
 from fultr.expectation.lanes import LARGEST_RATE, add_tail, below_highest, tail_alphas, tail_value
 
 SMALLEST = 1e-30
@@ -74,7 +74,7 @@ def long_list_gradient(
             gradient[row + order[j]] = slopes[j]
 
 
-@compiled_reordered
+@part_of_kernel
 def _follow(
     h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, gradient: Any, differentiate: bool
 ) -> float:
@@ -131,7 +131,7 @@ def _follow(
     return whole
 
 
-@compiled_reordered
+@part_of_kernel
 def _sums_of_later(h: Any, alpha: Any, count: int, differentiate: bool) -> Any:
     """Return for each item the sums of w and of alpha w from it on, relative to its own w."""
     length = h.size
@@ -145,7 +145,7 @@ def _sums_of_later(h: Any, alpha: Any, count: int, differentiate: bool) -> Any:
     return later, later_alpha
 
 
-@compiled_reordered
+@part_of_kernel
 def _take(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, start: int, stop: int) -> None:
     for j in range(start, stop):
         y[j] = y_next[j]
@@ -155,7 +155,7 @@ def _take(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, start: int, stop: 
         e_next[j] *= e_next[j]
 
 
-@compiled_reordered
+@part_of_kernel
 def _gather(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop: int) -> Any:
     """Return the product of all g_j = s + (1 - s) e_j, and set share = y e / g."""
     product = node / node
@@ -166,7 +166,7 @@ def _gather(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop
     return product
 
 
-@compiled_reordered
+@part_of_kernel
 def _dot(left: Any, right: Any, start: int, stop: int) -> Any:
     result = left[0] - left[0]
     for j in range(start, stop):
@@ -174,13 +174,13 @@ def _dot(left: Any, right: Any, start: int, stop: int) -> Any:
     return result
 
 
-@compiled_reordered
+@part_of_kernel
 def _add_scaled(found: Any, share: Any, factor: float, start: int, stop: int) -> None:
     for j in range(start, stop):
         found[j] += factor * share[j]
 
 
-@compiled_reordered
+@part_of_kernel
 def _add_gradient(
     found: Any, y: Any, share: Any, alpha: Any, typed: Any, rest: Any, start: int, stop: int
 ) -> None:

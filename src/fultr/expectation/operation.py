@@ -107,10 +107,10 @@ def value_and_gradient(
     starts = _as_offsets(offsets, rows)
     _refuse_long_lists(starts, weights)
     known = np.asarray(item_weights, dtype=np.float64)
-    upstream = np.broadcast_to(
-        known.reshape(known.shape[0], *[1] * (given.ndim - known.ndim + 1), *known.shape[1:]),
-        (weights.shape[0], *given.shape),
-    )
+    upstream, shape = known, (weights.shape[0], *given.shape)
+    if known.shape != shape:
+        gaps = [1] * (given.ndim - known.ndim + 1)
+        upstream = np.broadcast_to(known.reshape(known.shape[0], *gaps, *known.shape[1:]), shape)
     tiled = _tiled(starts, given.size // max(rows, 1))
     value, gradient = exact_value_and_gradient(
         Problems.of(given.reshape(-1), tiled),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fultr.expectation.exact import COUNTING_GRIDS, FIT_TOLERANCE, Accuracy
+from fultr.expectation.exact import COUNTING_GRIDS, FIT_TOLERANCE, Accuracy, counting_step
 from fultr.expectation.exponentials import fit_exponentials
 from fultr.expectation.race import centred_scores
 
@@ -36,7 +36,7 @@ def plain_expected_weights(
     padded = padded.masked_scatter(mask, shifted)
     weights = torch.from_numpy(tables[:, :longest].copy()).to(scores)
     fit = fit_exponentials(tables[:, :longest], FIT_TOLERANCE) if accuracy == "single" else None
-    race = _Race(padded, accuracy)
+    race = _Race(padded, longest, accuracy)
     if fit is not None:
         nodes, mixed = torch.from_numpy(fit.nodes).to(scores), torch.from_numpy(fit.coefficients).to(scores)
         found = race.exponential(nodes, mixed)
@@ -51,8 +51,9 @@ def plain_expected_weights(
 class _Race:
     """Items of padded lists and the time nodes at which they are looked at."""
 
-    def __init__(self, scores: Tensor, accuracy: Accuracy) -> None:
-        self.step, left, right, _, _ = COUNTING_GRIDS[accuracy]
+    def __init__(self, scores: Tensor, positions: int, accuracy: Accuracy) -> None:
+        self.step = counting_step(positions, accuracy)
+        _, _, left, right, _ = COUNTING_GRIDS[accuracy]
         self.weight = scores.exp()
         self.total = self.weight.sum(dim=1, keepdim=True)
         known = scores.detach()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fultr.compiled import compiled
 from fultr.errors import InputError
-from fultr.expectation.threads import over_threads, own_copy
+from fultr.expectation.threads import for_kernel, over_threads
 
 WIDEST_RANGE = 600.0
 """Up to this difference between the scores of a list, exp(score) is computed as it stands."""
@@ -61,7 +61,7 @@ def draw_rankings(
     if samples < 1:
         raise InputError("at least one ranking must be drawn", column="samples", value=samples)
     rng = np.random.default_rng(seed)
-    offsets = own_copy(offsets, np.int64)
+    offsets = for_kernel(offsets, np.int64)
     levels = centred_scores(scores, offsets)
     order = np.empty((samples, levels.size), dtype=np.int32)
     rows_together = NUMBERS_AT_ONCE // samples
@@ -94,7 +94,9 @@ def order_of_arrival(
         `order[offsets[l] + i]` is the item, from 0 within its list, at position i + 1 of list l.
     """
     order = np.empty((1, levels.size), dtype=np.int32)
-    _run_race(own_copy(levels, np.float64), own_copy(offsets, np.int64), own_copy(waiting, np.float64), order)
+    _run_race(
+        for_kernel(levels, np.float64), for_kernel(offsets, np.int64), for_kernel(waiting, np.float64), order
+    )
     return np.asarray(order[0], dtype=np.int32)
 
 
@@ -106,9 +108,19 @@ def centred_scores(scores: NDArray[np.float64], offsets: NDArray[np.int64]) -> N
     changes by more than about n exp(-50), and scores of +-1e30 become ordinary numbers, their ties and
     near-ties kept.
     """
+    return levels_and_spreads(scores, offsets)[0]
+
+
+def levels_and_spreads(
+    scores: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return centred scores, and for each list how far the lowest is below 0."""
     refuse_unusable_scores(scores)
-    levels = _centre(own_copy(scores, np.float64), own_copy(offsets, np.int64))
-    return np.asarray(levels, dtype=np.float64)
+    given, starts = for_kernel(scores, np.float64), for_kernel(offsets, np.int64)
+    levels, spreads = np.empty(scores.size), np.zeros(starts.size - 1)
+    threads = 1 + scores.size // WORTH_A_THREAD
+    over_threads(_centre, np.arange(spreads.size), threads, given, starts, levels, spreads)
+    return levels, spreads
 
 
 def refuse_unusable_scores(scores: NDArray[np.float64]) -> None:
@@ -119,9 +131,8 @@ def refuse_unusable_scores(scores: NDArray[np.float64]) -> None:
 
 
 @compiled
-def _centre(scores: Any, offsets: Any) -> Any:
-    levels = np.empty_like(scores)
-    for index in range(offsets.size - 1):
+def _centre(lists: Any, scores: Any, offsets: Any, levels: Any, spreads: Any) -> None:
+    for index in lists:
         start, stop = offsets[index], offsets[index + 1]
         if start == stop:
             continue
@@ -131,6 +142,7 @@ def _centre(scores: Any, offsets: Any) -> Any:
         for item in range(own.size):
             highest, lowest = max(highest, own[item]), min(lowest, own[item])
         if highest - lowest <= WIDEST_RANGE:
+            spreads[index] = highest - lowest
             for item in range(own.size):
                 levels[start + item] = own[item] - highest
             continue
@@ -140,7 +152,7 @@ def _centre(scores: Any, offsets: Any) -> Any:
             level -= min(above - own[item], SURE_GAP)
             above = own[item]
             levels[start + item] = level
-    return levels
+        spreads[index] = -level
 
 
 def _run_race(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fultr.errors import InputError
 from fultr.expectation.race import WORTH_A_THREAD, centred_scores, draw_rankings
 from fultr.expectation.sampled_kernels import plrank_of_lists, reinforce_of_lists, values_of_lists
-from fultr.expectation.threads import over_threads, own_copy
+from fultr.expectation.threads import for_kernel, over_threads
 
 __all__ = ["draw_rankings", "plrank_gradient", "reinforce_gradient", "sampled_values"]
 
@@ -44,7 +44,7 @@ def sampled_values(
     _refuse_short_tables(tables, offsets)
     values = np.zeros((tables.shape[0], order.shape[1]))
     rankings = np.ascontiguousarray(order, dtype=np.int32)
-    starts, weights = own_copy(offsets, np.int64), own_copy(tables, np.float64)
+    starts, weights = for_kernel(offsets, np.int64), for_kernel(tables, np.float64)
     _over_lists(values_of_lists, rankings, starts, rankings, starts, weights, values)
     return values
 
@@ -148,8 +148,8 @@ def _gradient(
             value=upstream.shape,
         )
     gradient = np.zeros(rows)
-    starts, rankings = own_copy(offsets, np.int64), np.ascontiguousarray(order, dtype=np.int32)
-    weights, known = own_copy(tables, np.float64), own_copy(upstream, np.float64)
+    starts, rankings = for_kernel(offsets, np.int64), np.ascontiguousarray(order, dtype=np.int32)
+    weights, known = for_kernel(tables, np.float64), for_kernel(upstream, np.float64)
     levels = centred_scores(scores, offsets)
     _over_lists(kernel, rankings, starts, levels, starts, weights, known, rankings, gradient)
     return gradient

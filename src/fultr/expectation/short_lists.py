@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered
+from fultr.compiled import compiled_reordered, part_of_kernel
 from fultr.expectation.lanes import LANES, add_tail, advance, first_rates, prepared, tail_alphas, tail_value
 
 SMALLEST = np.float32(1e-30)
@@ -26,12 +26,12 @@ def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums:
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, 1)
+        y_next, e_next = first_rates(weight, start, 1, 1)
         y, e, own, share = _room(length, nodes)
         found = np.zeros((functions, length, LANES), nodes.dtype)
         product = np.empty(LANES, nodes.dtype)
         for _ in range(times):
-            advance(y_next[0], e_next[0], y, e, own)
+            advance(y_next[0], e_next[0], y, e, own, False)
             for m in range(nodes.size):
                 _products(product, e, nodes[m], rests[m], step)
                 _shares(share, own, e, nodes[m], rests[m])
@@ -57,14 +57,14 @@ def short_list_gradient(
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, 1)
+        y_next, e_next = first_rates(weight, start, 1, 1)
         y, e, own, share = _room(length, nodes)
         alpha = _alphas(offsets, lists, length, upstream, coefficients, nodes)
         found = np.zeros((length, LANES), nodes.dtype)
         product, sum_own = np.empty(LANES, nodes.dtype), np.empty(LANES, nodes.dtype)
         whole = np.zeros(LANES)
         for _ in range(times):
-            advance(y_next[0], e_next[0], y, e, own)
+            advance(y_next[0], e_next[0], y, e, own, False)
             for m in range(nodes.size):
                 _products(product, e, nodes[m], rests[m], step)
                 _shares(share, own, e, nodes[m], rests[m])
@@ -83,7 +83,7 @@ def short_list_gradient(
             )
 
 
-@compiled_reordered
+@part_of_kernel
 def _room(length: int, nodes: Any) -> Any:
     shape = (length, LANES)
     return (
@@ -94,7 +94,7 @@ def _room(length: int, nodes: Any) -> Any:
     )
 
 
-@compiled_reordered
+@part_of_kernel
 def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: Any, nodes: Any) -> Any:
     """Return alpha_{d,m} = sum_f upstream[f, d] c[f, m]."""
     functions, count = coefficients.shape
@@ -110,40 +110,42 @@ def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: 
     return alpha
 
 
-@compiled_reordered
+@part_of_kernel
 def _products(product: Any, e: Any, node: Any, rest: Any, step: Any) -> None:
     """Set product = step times all g_j = s + (1 - s) e_j."""
-    product[:] = step
+    for lane in range(LANES):
+        product[lane] = step
     for j in range(e.shape[0]):
         for lane in range(LANES):
             product[lane] = max(product[lane] * (node + rest * e[j, lane]), SMALLEST)
 
 
-@compiled_reordered
+@part_of_kernel
 def _shares(share: Any, own: Any, e: Any, node: Any, rest: Any) -> None:
     """Set share = y e / g for all items."""
-    share_flat, own_flat, e_flat = share.ravel(), own.ravel(), e.ravel()
-    for k in range(share_flat.size):
-        share_flat[k] = own_flat[k] / (node + rest * e_flat[k])
+    for j in range(e.shape[0]):
+        for lane in range(LANES):
+            share[j, lane] = own[j, lane] / (node + rest * e[j, lane])
 
 
-@compiled_reordered
+@part_of_kernel
 def _add_values(found: Any, share: Any, product: Any, coefficient: Any) -> None:
     for j in range(share.shape[0]):
         for lane in range(LANES):
             found[j, lane] += coefficient * product[lane] * share[j, lane]
 
 
-@compiled_reordered
+@part_of_kernel
 def _sum_own(sum_own: Any, share: Any, alpha: Any) -> None:
     """Set A_m = sum_d alpha_{d,m} y_d e_d / g_d."""
-    sum_own[:] = 0
+    for lane in range(LANES):
+        sum_own[lane] = 0
     for j in range(share.shape[0]):
         for lane in range(LANES):
             sum_own[lane] += alpha[j, lane] * share[j, lane]
 
 
-@compiled_reordered
+@part_of_kernel
 def _add_gradient(
     found: Any, y: Any, share: Any, alpha: Any, product: Any, sum_own: Any, rest: Any, one: Any
 ) -> None:

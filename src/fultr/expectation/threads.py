@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from fultr.expectation.lanes import LANES
 
+SHARES = 4
+"""Parts of the work for each thread: the last lists are the longest, so equal shares take unequal times."""
+
 Number = TypeVar("Number", bound=np.generic)
 
 
@@ -21,7 +24,8 @@ def over_threads(
     """Call `kernel(some of the lists, *arguments)` on up to `threads` threads, no more than torch uses.
 
     A kernel runs without Python's lock and writes only to the rows of its own lists. Lists that it handles
-    side by side stay together, so that they are the same ones whatever the number of threads.
+    side by side stay together, so that they are the same ones whatever the number of threads. What takes
+    longest, the last lists, comes first.
     """
     if not lists.size:
         return
@@ -29,14 +33,24 @@ def over_threads(
     if threads <= 1:
         kernel(lists, *arguments)
         return
-    blocks = -(-lists.size // LANES)
-    cuts = [LANES * (blocks * number // threads) for number in range(1, threads)]
-    parts = [part for part in np.split(lists, cuts) if part.size]
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(kernel, part, *arguments) for part in parts]:
-            done.result()
+    blocks, shares = -(-lists.size // LANES), SHARES * threads
+    cuts = [LANES * (blocks * number // shares) for number in range(1, shares)]
+    waiting = iter([part for part in reversed(np.split(lists, cuts)) if part.size])
+
+    def work() -> None:
+        for part in waiting:
+            kernel(part, *arguments)
+
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(work) for _ in range(threads - 1)]
+        work()
+        for other in others:
+            other.result()
 
 
-def own_copy(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:
-    """Copy what goes into a kernel: for a read-only or strided array it would be compiled once more."""
-    return np.array(array, dtype=kind, order="C")
+def for_kernel(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:
+    """Return what may go into a kernel, a copy if need be: each kind of array would be compiled anew.
+
+    Kernels do not change what they are given, but a read-only array is of another kind.
+    """
+    return np.require(array, kind, ["C", "A", "W"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled
+from fultr.compiled import compiled, part_of_kernel
 from fultr.expectation.lanes import add_tail, below_highest, tail_alphas, tail_value
 
 BEFORE = 30.0
@@ -64,14 +64,14 @@ def wide_counted_gradient(
             gradient[row + order[j]] = found[j]
 
 
-@compiled
+@part_of_kernel
 def _tail_sums(total: Any, grid: Any) -> Any:
     step, left, _, _, _ = grid
     start, ratio = math.exp(-left) / total, math.exp(step)
     return step * start / (ratio - 1), step * start**2 / (ratio**2 - 1)
 
 
-@compiled
+@part_of_kernel
 def _follow(
     h: Any, total: float, grid: Any, tables: Any, alpha: Any, values: Any, gradient: Any, differentiate: bool
 ) -> float:
@@ -101,7 +101,7 @@ def _follow(
     return whole
 
 
-@compiled
+@part_of_kernel
 def _before(e: Any, states: int) -> Any:
     """Return A_j for all items, in their first states."""
     before = np.zeros((e.size + 1, states))
@@ -113,7 +113,7 @@ def _before(e: Any, states: int) -> Any:
     return before
 
 
-@compiled
+@part_of_kernel
 def _weights_after(tables: Any, f: int, states: int) -> Any:
     after = np.zeros(states + 1)
     for c in range(min(states + 1, tables.shape[1])):
@@ -121,7 +121,7 @@ def _weights_after(tables: Any, f: int, states: int) -> Any:
     return after
 
 
-@compiled
+@part_of_kernel
 def _add_values(before: Any, y: Any, e: Any, tables: Any, values: Any, step: float) -> None:
     states = before.shape[1]
     for f in range(tables.shape[0]):
@@ -135,7 +135,7 @@ def _add_values(before: Any, y: Any, e: Any, tables: Any, values: Any, step: flo
                 after[c] = e[j] * after[c] + (1.0 - e[j]) * after[c + 1]
 
 
-@compiled
+@part_of_kernel
 def _add_gradient(before: Any, y: Any, e: Any, tables: Any, alpha: Any, gradient: Any, step: float) -> float:
     states, whole = before.shape[1], 0.0
     functions = tables.shape[0]
