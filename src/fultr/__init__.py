@@ -19,6 +19,7 @@ from fultr.data import (
     write_log,
 )
 from fultr.errors import FultrError, InputError, WriteError
+from fultr.evaluation import Evaluation, evaluate
 from fultr.expectation import expected_position_weights
 from fultr.policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
 
@@ -29,6 +30,7 @@ __all__ = [
     "ClickNoise",
     "CompactLog",
     "DataSplits",
+    "Evaluation",
     "FixedScorer",
     "FultrError",
     "InputError",
@@ -44,6 +46,7 @@ __all__ = [
     "datasets",
     "estimate_noise",
     "estimators",
+    "evaluate",
     "expected_position_weights",
     "inspect_dataset",
     "inspect_log",

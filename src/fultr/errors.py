@@ -71,5 +71,8 @@ class WriteError(FultrError):
 def _short(value: object, longest: int = 60) -> str:
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -52,10 +52,13 @@ def writable_file(path: str | Path) -> Path:
 def existing_file(path: str | Path) -> Path:
     """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
     found = Path(path)
-    if found.is_dir():
-        raise InputError("is a folder, not a file", file=found)
-    if not found.exists():
-        raise InputError("no such file", file=found)
+    try:
+        if found.is_dir():
+            raise InputError("is a folder, not a file", file=found)
+        if not found.exists():
+            raise InputError("no such file", file=found)
+    except OSError as error:  # a name that is too long
+        raise InputError(f"cannot be read: {error.strerror}", file=found) from error
     if not os.access(found, os.R_OK):
         raise InputError("cannot be read: permission denied", file=found)
     if found.stat().st_size == 0:

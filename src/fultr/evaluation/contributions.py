@@ -1,0 +1,169 @@
+"""What each list contributes to the measures of a policy, computed block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fultr.click_model import PositionBias
+from fultr.estimators import (
+    Evidence,
+    group_exposure,
+    group_merit,
+    list_disparities,
+    list_utilities,
+    utility_of_rankings,
+    weights_at,
+)
+from fultr.expectation import dcg_weights, examination_weights, expected_weights
+from fultr.expectation.exact import Accuracy
+from fultr.policy import rank_positions
+
+Array = NDArray[np.float64]
+
+CELLS_A_BLOCK = 1 << 22
+"""How many values (rows or lists x pairs of groups) are held at a time."""
+
+DCG, NDCG, WITH_RELEVANT, RANK, MERIT, FIRST_PAIR = range(6)
+"""The columns of contributions; after the last of them comes one for each pair of groups i < j."""
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """A score for each row, and how rankings follow from it.
+
+    Parameters
+    ----------
+    scores
+        (rows,) The scores.
+    stochastic
+        Whether rankings are drawn from the Plackett-Luce model of the scores, or are always its mode.
+    accuracy
+        Of expectations under the Plackett-Luce model.
+    """
+
+    scores: Array
+    stochastic: bool
+    accuracy: Accuracy = "double"
+
+    def position_weights(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], tables: Array) -> Tensor:
+        """Return E[f(rank)] of the rows of some lists, for each function f of the tables."""
+        scores = self.scores[rows]
+        if self.stochastic:
+            return expected_weights(torch.from_numpy(scores), tables, offsets=offsets, accuracy=self.accuracy)
+        positions = rank_positions(scores, offsets)
+        return torch.stack([weights_at(positions, table) for table in tables])
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """Sums over the impressions of each list, of which every measure is a ratio.
+
+    Parameters
+    ----------
+    columns
+        (lists, columns) As `DCG` and its successors name them; lists that were never shown are left out.
+    impressions
+        (lists,) How often each list was shown.
+    lists
+        (lists,) The number of each list in the data.
+    exposure, merit
+        (groups,) The exposure and merit of each group, summed over all impressions.
+    """
+
+    columns: Array
+    impressions: Array
+    lists: NDArray[np.int64]
+    exposure: Array
+    merit: Array
+
+    @property
+    def total(self) -> float:
+        """The number of impressions."""
+        return float(self.impressions.sum())
+
+    @property
+    def means(self) -> Array:
+        """(columns,) The mean over all impressions of what lists contribute."""
+        return np.asarray(self.columns.sum(axis=0) / self.total)
+
+
+def contributions_of(
+    evidence: Evidence, ranker: Ranker, position_bias: PositionBias | None, at: int | None, *, ideal: bool
+) -> Contributions:
+    """Return what each list that was shown contributes.
+
+    Parameters
+    ----------
+    evidence
+        What is known of relevance.
+    ranker
+        What ranks the lists.
+    position_bias
+        The examination of positions; None where there are no groups that could be exposed.
+    at
+        Where DCG and ranks are cut, if anywhere.
+    ideal
+        Whether the weights of the evidence are relevances, by which the ideal ranking is known.
+    """
+    candidates = evidence.candidates
+    groups = candidates.groups
+    lists = np.flatnonzero(evidence.impressions.numpy() > 0)
+    lengths = candidates.offsets.diff().numpy()[lists]
+    tables = _tables(int(lengths.max()), position_bias, at)
+    columns = np.zeros((lists.size, FIRST_PAIR + groups * (groups - 1) // 2))
+    exposure, merit = np.zeros(groups), np.zeros(groups)
+    for block in _blocks(lengths, CELLS_A_BLOCK // (tables.shape[0] + groups**2)):
+        chosen = torch.from_numpy(lists[block])
+        rows = candidates.rows_of(chosen)
+        part = Evidence(candidates.pick(chosen, rows), evidence.weight[rows], evidence.impressions[chosen])
+        weights = ranker.position_weights(rows.numpy(), part.candidates.offsets.numpy(), tables)
+        columns[block, :FIRST_PAIR] = _utility_columns(part, weights, tables[0], ideal=ideal)
+        if position_bias is not None:
+            columns[block, FIRST_PAIR:] = _pairs(list_disparities(weights[2], part))
+            exposure += (part.impressions @ group_exposure(weights[2], part)).numpy()
+        merit += group_merit(part).sum(0).numpy()
+    return Contributions(columns, evidence.impressions.numpy()[lists], lists, exposure, merit)
+
+
+def _tables(longest: int, position_bias: PositionBias | None, at: int | None) -> Array:
+    """Return the weights of positions for DCG, for the rank and, if asked for, for exposure."""
+    ranks = np.arange(1.0, longest + 1)
+    tables = [dcg_weights(longest, at), ranks if at is None else np.minimum(ranks, at + 1)]
+    if position_bias is not None:
+        tables.append(examination_weights(position_bias, longest))
+    return np.stack(tables)
+
+
+def _blocks(lengths: NDArray[np.int64], most: int) -> Iterator[slice]:
+    """Yield consecutive lists that have at most so many rows together, or are single ones."""
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < lengths.size:
+        before = int(ends[start] - lengths[start])
+        stop = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def _utility_columns(part: Evidence, weights: Tensor, dcg_table: Array, *, ideal: bool) -> Array:
+    found = np.zeros((part.candidates.lists, FIRST_PAIR))
+    found[:, DCG], found[:, RANK] = list_utilities(weights[:2], part).numpy()
+    found[:, MERIT] = part.candidates.sum_by_list(part.weight).numpy()
+    if ideal:
+        best = rank_positions(part.weight.numpy(), part.candidates.offsets.numpy())
+        most = utility_of_rankings(best, dcg_table, part).numpy()
+        found[:, WITH_RELEVANT] = most > 0
+        np.divide(found[:, DCG], most, out=found[:, NDCG], where=most > 0)
+    return found
+
+
+def _pairs(disparities: Tensor) -> Array:
+    """Return D_ij for i < j: from (lists, groups, groups) to (lists, pairs)."""
+    first, second = np.triu_indices(disparities.shape[-1], k=1)
+    return np.asarray(disparities.numpy()[:, first, second])

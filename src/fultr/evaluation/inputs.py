@@ -1,0 +1,100 @@
+"""What an evaluation works on: scores of lists, evidence of relevance, and the examination of positions."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from fultr.arguments import number_array
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.errors import InputError
+from fultr.estimators import Evidence, correct_noise, evidence_from_clicks, evidence_from_relevance
+from fultr.evaluation.contributions import Ranker
+from fultr.expectation.exact import Accuracy
+from fultr.expectation.race import refuse_unusable_scores
+
+Data = RankingDataset | ClickLog | CompactLog
+"""Lists with relevance, or a log of clicks on them."""
+
+
+class ScoringPolicy(Protocol):
+    """Anything that gives each row a score; whether rankings are drawn from it is its `stochastic`."""
+
+    def predict(self, data: RankingDataset, /) -> ArrayLike:
+        """Return a score for each row."""
+        ...
+
+
+def lists_of(data: object) -> RankingDataset:
+    """Return the lists that the data is about."""
+    if isinstance(data, RankingDataset):
+        return data
+    if isinstance(data, (ClickLog, CompactLog)):
+        return data.data
+    problem = "must be a RankingDataset with relevance, a ClickLog or a CompactLog"
+    raise InputError(problem, column="data", value=type(data).__name__)
+
+
+def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, accuracy: Accuracy) -> Ranker:
+    """Return the policy's score for each row, of all lists at once, and whether rankings are drawn from it.
+
+    They are as asked for, or else as the policy says of itself.
+    """
+    predict = getattr(policy, "predict", None)
+    if not callable(predict):
+        problem = "a policy must have a method predict(data) that returns a score for each row"
+        raise InputError(problem, column="policy", value=policy)
+    drawn = getattr(policy, "stochastic", None) if stochastic is None else stochastic
+    if not isinstance(drawn, (bool, np.bool_)):
+        problem = "must be True or False, or left out for a policy that says by its own `stochastic`"
+        raise InputError(problem, column="stochastic", value=drawn)
+    given: Any = predict(lists)
+    if isinstance(given, torch.Tensor):
+        given = given.detach().double().cpu().numpy()
+    scores = np.ascontiguousarray(number_array(given, "policy"), dtype=np.float64)
+    if scores.shape != (lists.rows,):
+        problem = f"predict must return one score for each of {lists.rows} rows"
+        raise InputError(problem, column="policy", value=scores.shape)
+    refuse_unusable_scores(scores)
+    return Ranker(scores, bool(drawn), accuracy)
+
+
+def examination_of(asked: PositionBias | None, data: Data, policy: object) -> PositionBias | None:
+    """Return the position bias asked for, or else that of the log, or else that of the policy.
+
+    None if there is none and none is needed: no groups that could be exposed, no clicks to be weighed by it.
+    """
+    carried = None if isinstance(data, RankingDataset) else data.position_bias
+    fitted, given = getattr(policy, "position_bias_", None), getattr(policy, "position_bias", None)
+    found = next((bias for bias in (asked, carried, fitted, given) if bias is not None), None)
+    if isinstance(found, PositionBias):
+        return found
+    if found is None and not lists_of(data).group_names and has_own_weights(data):
+        return None
+    problem = "exposure needs the examination of positions; give one, such as PositionBias.power(1.0)"
+    raise InputError(problem, column="position_bias", value=found)
+
+
+def has_own_weights(data: Data) -> bool:
+    """Return whether relevance is known without a position bias: from labels or from logged propensities."""
+    if isinstance(data, RankingDataset):
+        return True
+    held = data.propensity if isinstance(data, ClickLog) else data.cells.propensity
+    return held is not None
+
+
+def evidence_of(data: Data, position_bias: PositionBias | None, noise: ClickNoise | None) -> Evidence:
+    """Return what is known of relevance; clicks are weighed by the propensities of the log if it has them."""
+    if noise is not None and not isinstance(noise, ClickNoise):
+        raise InputError("must be a ClickNoise", column="noise", value=noise)
+    if isinstance(data, RankingDataset):
+        if noise is not None:
+            problem = "relevances have no click noise; leave it out, or evaluate on a log"
+            raise InputError(problem, column="noise", value=noise)
+        return evidence_from_relevance(data)
+    evidence = evidence_from_clicks(data, None if has_own_weights(data) else position_bias)
+    return evidence if noise is None else correct_noise(evidence, noise)

@@ -1,0 +1,1 @@
+"""Policies that are trained, and the files they are saved in."""
