@@ -22,6 +22,7 @@ from fultr.errors import FultrError, InputError, WriteError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.expectation import expected_position_weights
 from fultr.policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
+from fultr.training import FairRanker, Frontier, UnreachableLimitError, load, save, sweep
 
 __version__ = "0.1.0.dev0"
 
@@ -31,7 +32,9 @@ __all__ = [
     "CompactLog",
     "DataSplits",
     "Evaluation",
+    "FairRanker",
     "FixedScorer",
+    "Frontier",
     "FultrError",
     "InputError",
     "NoiseEstimate",
@@ -41,6 +44,7 @@ __all__ = [
     "RandomRanking",
     "RankingDataset",
     "RankingSVM",
+    "UnreachableLimitError",
     "WriteError",
     "concatenate",
     "datasets",
@@ -50,11 +54,14 @@ __all__ = [
     "expected_position_weights",
     "inspect_dataset",
     "inspect_log",
+    "load",
     "log_from_frame",
     "read_dataset",
     "read_letor",
     "read_log",
+    "save",
     "simulate_clicks",
+    "sweep",
     "write_dataset",
     "write_letor",
     "write_log",

@@ -6,7 +6,7 @@ impressions and clicks of each item at each position hold all that they need, wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.compiled import compiled
-from fultr.data.dataset import RankingDataset
+from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import codes_of
 from fultr.data.merging import paired
 from fultr.data.propensity import click_weights, examination
@@ -52,6 +52,29 @@ class CompactLog:
     def __repr__(self) -> str:
         shape = f"{int(self.impressions.sum())} impressions of {len(self.data)} lists"
         return f"<CompactLog: {shape}, {self.cells.row.size} cells>"
+
+    def __getitem__(self, lists: NDArray[np.int64]) -> CompactLog:
+        """Return some of the lists, each at most once, with their counts; planted items belong to none."""
+        chosen = np.asarray(lists, dtype=np.int64)
+        rows = rows_of(self.data.offsets, chosen)
+        new_row = np.full(self.data.rows, -1)
+        new_row[rows] = np.arange(rows.size)
+        kept = new_row[self.cells.row] >= 0
+        cells = Cells(
+            row=new_row[self.cells.row[kept]],
+            position=self.cells.position[kept],
+            propensity=None if self.cells.propensity is None else self.cells.propensity[kept],
+            impressions=self.cells.impressions[kept],
+            clicks=self.cells.clicks[kept],
+        )
+        return replace(
+            self,
+            data=self.data[chosen],
+            impressions=self.impressions[chosen],
+            clicked_impressions=self.clicked_impressions[chosen],
+            cells=cells,
+            planted=self.planted,
+        )
 
     def propensities(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
         """Return p(o = 1) for each cell; see `examination`."""

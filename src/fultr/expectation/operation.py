@@ -111,7 +111,7 @@ def value_and_gradient(
     if known.shape != shape:
         gaps = [1] * (given.ndim - known.ndim + 1)
         upstream = np.broadcast_to(known.reshape(known.shape[0], *gaps, *known.shape[1:]), shape)
-    tiled = _tiled(starts, given.size // max(rows, 1))
+    tiled = tiled_offsets(starts, given.size // max(rows, 1))
     value, gradient = exact_value_and_gradient(
         Problems.of(given.reshape(-1), tiled),
         weights,
@@ -243,7 +243,7 @@ def _as_offsets(values: ArrayLike, rows: int) -> Lists:
     return offsets
 
 
-def _tiled(offsets: Lists, configurations: int) -> Lists:
+def tiled_offsets(offsets: Lists, configurations: int) -> Lists:
     """Return the offsets of lists that come once for each configuration."""
     starts = offsets[:-1] + int(offsets[-1]) * np.arange(configurations)[:, None]
     return np.append(starts.reshape(-1), int(offsets[-1]) * configurations)
@@ -258,7 +258,7 @@ def _places(scores: Tensor, offsets: ArrayLike | None, lengths: ArrayLike | None
             raise InputError("give offsets for ragged lists or lengths for padded ones, not both")
         rows = scores.shape[-1]
         starts = _as_offsets(offsets, rows)
-        return slice(None), _tiled(starts, scores.numel() // max(rows, 1))
+        return slice(None), tiled_offsets(starts, scores.numel() // max(rows, 1))
     if scores.dim() < 2:
         raise InputError("padded scores are lists x items; ragged ones need offsets", column="scores")
     lists, items = scores.shape[-2:]

@@ -1,0 +1,462 @@
+"""FairRanker: from clicks to a ranking policy that is useful and fair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from fultr.arguments import checked_number, whole_number
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import RankingDataset
+from fultr.errors import FultrError, InputError
+from fultr.evaluation import Evaluation, evaluate
+from fultr.policy import MLPScorer, TorchPolicy
+from fultr.policy.policies import ScoredPolicy
+from fultr.training.checkpoints import Checkpoints, nothing_kept
+from fultr.training.goals import squared
+from fultr.training.limits import fairest, lowest_disparity, most_useful
+from fultr.training.models import LinearModel, Model, ModuleModel, ScaledScorer, Scaling
+from fultr.training.objective import Measured, Objective
+from fultr.training.paper_protocol import train_as_paper
+from fultr.training.solving import Solution, Solver, Watcher
+from fultr.training.sources import (
+    Source,
+    data_of,
+    position_bias_of,
+    query_digests,
+    single_impressions,
+    source_of,
+    split_by_query,
+    with_groups,
+)
+from fultr.training.task import Task, Weighing
+
+L2_TOGETHER = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+L2_ONE_BY_ONE = (1e-3, 1e-2, 3e-2, 1e-1)
+L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
+"""Costs of large parameters to choose from: where they are trained together, where not, and the authors'.
+
+Without early stopping the cost must reach further up."""
+
+
+HIGHEST_PRICE = 30.0
+"""The largest fairness weight that validation clicks are judged by: the largest of the paper's."""
+
+
+class UnreachableLimitError(FultrError):
+    """No policy was found that respects the limit; `lowest` is the lowest disparity found."""
+
+    def __init__(self, limit: float, lowest: float) -> None:
+        self.limit = limit
+        self.lowest = lowest
+        super().__init__(
+            f"no policy was found whose disparity on the training clicks is at most {limit:g}; the lowest"
+            f" found is {lowest:.6g}. Raise max_disparity, or ask for the fairest policy at a price with"
+            " min_utility"
+        )
+
+
+class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
+    """Learn a stochastic ranking policy from clicks, useful to searchers and fair to groups of items.
+
+    It maximises U - lambda sum_{i<j} D_ij^2, both estimated from logged clicks with inverse propensity
+    weights: the utility U and, for each pair of groups, the amortized disparity D_ij between the exposure
+    and the merit of the two. In place of lambda, a limit of the disparity or a price can be given.
+
+    Parameters
+    ----------
+    fairness_weight
+        lambda, 1 if nothing else is given. 0 trains for utility alone.
+    max_disparity
+        Instead: the most that sqrt(sum of D_ij^2), |D| for two groups, may be on the training clicks.
+    min_utility
+        Instead: the share of the best possible utility to keep, such as 0.99; the fairest policy is found.
+    model
+        "linear", "mlp", or a torch module from features (rows x d) to scores.
+    hidden
+        Widths of the hidden layers of "mlp"; half the number of features by default.
+    position_bias
+        Examination probabilities; by default those of the log.
+    noise
+        Click noise to take off the estimates; by default that of the log, if it has any.
+    utility
+        "dcg", "average_rank", or the weights of positions 1, 2, ...
+    top_k
+        Positions beyond have no utility.
+    utility_ips, disparity_ips
+        Whether clicks are weighted by inverse propensities in the utility and in the disparity.
+    clip
+        The most that an inverse propensity may be.
+    group_blind
+        Hide all columns derived from the group attribute from the scorer.
+    l2
+        What |parameters|^2 / 2 costs: a number, or several to choose from on validation clicks.
+    entropy_weight
+        A bonus for the entropy of Softmax(h), which fades out; 0 by default, 1 in the paper.
+    scale_features
+        Bring each feature to mean 0 and deviation 1 first; not done in the paper.
+    protocol
+        "exact": exact gradients over the whole log. "paper": the paper's REINFORCE on small batches.
+    valid_share
+        Share of the queries put aside for validation where no validation clicks are given. With 0 there is
+        no validation, and `l2` must be a single number.
+    seed
+        All randomness comes from here.
+
+    Examples
+    --------
+    >>> import fultr
+    >>> data = fultr.datasets.synthetic(queries=60, seed=0)
+    >>> bias = fultr.PositionBias.power(1.0)
+    >>> log = fultr.simulate_clicks(data.train, fultr.RandomRanking(), bias, clicks=500, seed=0)
+    >>> ranker = fultr.FairRanker(fairness_weight=10.0, l2=0.01).fit(log)
+    >>> ranker.rank(data.test).min()
+    np.int32(1)
+    """
+
+    stochastic = True
+
+    def __init__(
+        self,
+        fairness_weight: float | None = None,
+        *,
+        max_disparity: float | None = None,
+        min_utility: float | None = None,
+        model: str | nn.Module = "linear",
+        hidden: Sequence[int] | None = None,
+        position_bias: PositionBias | None = None,
+        noise: ClickNoise | None = None,
+        utility: str | NDArray[np.float64] = "dcg",
+        top_k: int | None = None,
+        utility_ips: bool = True,
+        disparity_ips: bool = True,
+        clip: float | None = None,
+        group_blind: bool = False,
+        l2: float | Sequence[float] | None = None,
+        entropy_weight: float | None = None,
+        scale_features: bool | None = None,
+        protocol: str = "exact",
+        valid_share: float = 0.2,
+        seed: int = 0,
+    ) -> None:
+        self.fairness_weight = fairness_weight
+        self.max_disparity = max_disparity
+        self.min_utility = min_utility
+        self.model = model
+        self.hidden = hidden
+        self.position_bias = position_bias
+        self.noise = noise
+        self.utility = utility
+        self.top_k = top_k
+        self.utility_ips = utility_ips
+        self.disparity_ips = disparity_ips
+        self.clip = clip
+        self.group_blind = group_blind
+        self.l2 = l2
+        self.entropy_weight = entropy_weight
+        self.scale_features = scale_features
+        self.protocol = protocol
+        self.valid_share = valid_share
+        self.seed = seed
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803  scikit-learn calls it so
+        y: ArrayLike | None = None,
+        *,
+        valid: Any = None,
+        qid: ArrayLike | None = None,
+        impression: ArrayLike | None = None,
+        position: ArrayLike | None = None,
+        sensitive_features: ArrayLike | Sequence[object] | None = None,
+        propensity: ArrayLike | None = None,
+        checkpoints: Checkpoints = nothing_kept,
+        watch: Watcher | None = None,
+    ) -> FairRanker:
+        """Train on a click log, on labelled lists (full information), on a frame, or on arrays.
+
+        Parameters
+        ----------
+        X
+            A `ClickLog` or `CompactLog`; a `RankingDataset` with relevance, which then counts as known; a
+            pandas, polars or Arrow frame of a log; or features, rows x d, of items as they were shown.
+        y
+            With features: whether each row was clicked.
+        valid
+            Validation clicks (or lists) of other queries; by default a part of X, split by query.
+        qid, impression, position, sensitive_features, propensity
+            With features: the query of each row, the impression (by default each query is one), the
+            position it was shown at, the group of the item, and p(o = 1) if it is known.
+        checkpoints
+            Where the state of training is kept.
+        watch
+            Called as training goes on.
+        """
+        source = source_of(
+            X,
+            y,
+            qid=qid,
+            impression=impression,
+            position=position,
+            sensitive_features=sensitive_features,
+            propensity=propensity,
+        )
+        ready = prepare(self, source, valid)
+        if self.protocol == "paper":
+            parameters, l2, solution = _fit_as_paper(self, ready, checkpoints, watch)
+        else:
+            parameters, l2, solution = _fit_exactly(self, ready, checkpoints, watch)
+        return self.take(ready, parameters, l2, solution)
+
+    def take(
+        self, ready: Prepared, parameters: NDArray[np.float64], l2: float, multiplier: float
+    ) -> FairRanker:
+        """Become the policy of trained parameters, and measure it on training and validation clicks."""
+        self.scorer_ = ready.model.scorer(parameters)
+        self.position_bias_ = ready.weighing.position_bias
+        self.noise_ = ready.weighing.noise
+        self.group_names_ = ready.task.data.group_names
+        self.feature_names_in_ = np.array(ready.task.data.feature_names, dtype=object)
+        self.n_features_in_ = ready.task.data.features.shape[1]
+        self.l2_ = float(l2)
+        self.multiplier_ = float(multiplier)
+        final = Objective(ready.task, ready.model, np.zeros(1), accuracy="double")
+        measured = final.measure(parameters[None])
+        self.training_utility_ = float(measured.utility[0])
+        self.training_disparity_ = float(np.sqrt(squared(measured.disparity)[0]))
+        noise = None if isinstance(ready.valid, RankingDataset) else self.noise_
+        self.validation_ = None
+        if ready.validated:
+            found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise)
+            self.validation_ = found.to_dict()
+        self.training_queries_ = query_digests(ready.task.data)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Return the score of each row of a dataset, or of features (rows x d)."""
+        data = self._known_features(X)
+        return TorchPolicy(self.fitted_scorer()).predict(data)
+
+    def evaluate(self, data: Any, **options: Any) -> Evaluation:
+        """Return utility, exposure and disparity on labelled lists or clicks; see `fultr.evaluate`."""
+        self.fitted_scorer()
+        return evaluate(self, data, **options)
+
+    def fitted_scorer(self) -> ScaledScorer:
+        """Return the trained scorer; not to be asked before `fit`."""
+        if not hasattr(self, "scorer_"):
+            raise NotFittedError(f"this {type(self).__name__} is not trained yet; call fit first")
+        scorer: ScaledScorer = self.scorer_
+        return scorer
+
+    def _known_features(self, given: Any) -> RankingDataset:
+        self.fitted_scorer()
+        if isinstance(given, RankingDataset):
+            data = given
+        else:
+            table = np.asarray(given)
+            if table.ndim != 2:
+                raise InputError("features must be rows x features", column="X", value=table.shape)
+            data = RankingDataset(given, [0, table.shape[0]])
+        if data.features.shape[1] != self.n_features_in_:
+            problem = f"the policy was trained on {self.n_features_in_} features"
+            raise InputError(problem, column="features", value=data.features.shape[1])
+        return data
+
+
+class Prepared:
+    """All that training needs, made from a ranker's settings and its data."""
+
+    def __init__(self, ranker: FairRanker, source: Source, valid: Source | None) -> None:
+        bias = position_bias_of(ranker.position_bias, source)
+        noise = ranker.noise
+        if noise is None and not isinstance(source, RankingDataset):
+            noise = source.noise
+        self.weighing = Weighing(
+            position_bias=bias,
+            noise=None if isinstance(source, RankingDataset) else noise,
+            utility=ranker.utility,
+            top_k=ranker.top_k,
+            utility_ips=ranker.utility_ips,
+            disparity_ips=ranker.disparity_ips,
+            clip=ranker.clip,
+        )
+        self.source = source
+        # without validation clicks the training clicks stand in, where something asks for them
+        self.validated = valid is not None
+        self.valid = source if valid is None else with_groups(valid, data_of(source).group_names)
+        self.task = Task.of(source, self.weighing)
+        self.valid_task = self.task if valid is None else Task.of(self.valid, self.weighing)
+        self.model = _model_of(ranker, self.task.data)
+        self.valid_model = self.model.on(self.valid_task.data)
+        self.l2 = _l2_of(ranker, self.model)
+
+    def measure_training(self, parameters: NDArray[np.float64]) -> Measured:
+        """Return utility and disparity on the training task, one row of parameters each."""
+        return _measure(self.task, self.model, parameters)
+
+    def measure_validation(self, parameters: NDArray[np.float64]) -> Measured:
+        """Return utility and disparity on the validation task, one row of parameters each."""
+        return _measure(self.valid_task, self.valid_model, parameters)
+
+
+def _measure(task: Task, model: Model, parameters: NDArray[np.float64]) -> Measured:
+    objective = Objective(task, model, np.zeros(1))
+    parts = [parameters] if model.together else list(parameters[:, None])
+    found = [objective.measure(part) for part in parts]
+    return Measured(*(np.concatenate(field) for field in zip(*found, strict=True)))
+
+
+def prepare(ranker: FairRanker, source: Source, valid: Any = None) -> Prepared:
+    """Check the settings of a ranker and make ready what training needs."""
+    _check_settings(ranker, source)
+    if valid is None:
+        rule = "must be 0 or more and less than 1"
+        share = checked_number(ranker.valid_share, "valid_share", rule, lambda given: 0 <= given < 1)
+        if share > 0:
+            source, valid = split_by_query(source, share, ranker.seed)
+        elif ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
+            problem = "without validation clicks, l2 must be a single number and the protocol 'exact'"
+            raise InputError(problem, column="valid_share", value=0)
+    else:
+        valid = source_of(valid)
+        width, wanted = data_of(valid).features.shape[1], data_of(source).features.shape[1]
+        if width != wanted:
+            problem = f"validation clicks must have the {wanted} features of the training clicks"
+            raise InputError(problem, column="valid", value=width)
+    return Prepared(ranker, source, valid)
+
+
+def _fit_exactly(
+    ranker: FairRanker, ready: Prepared, checkpoints: Checkpoints, watch: Watcher | None
+) -> tuple[NDArray[np.float64], float, float]:
+    solver = Solver(
+        ready.task,
+        ready.model,
+        ready.l2,
+        entropy_weight=ranker.entropy_weight or 0.0,
+        seed=ranker.seed,
+        checkpoints=checkpoints,
+        watch=watch,
+    )
+    solution = _solve(ranker, solver)
+    best = _best_on_validation(ranker, ready, solution)
+    return solution.parameters[best], float(ready.l2[best]), float(solution.multiplier[best])
+
+
+def _solve(ranker: FairRanker, solver: Solver) -> Solution:
+    if ranker.max_disparity is not None:
+        solution = most_useful(solver, float(ranker.max_disparity))
+        if not solution.held.any():
+            lowest = min(float(solution.root_disparity.min()), lowest_disparity(solver))
+            raise UnreachableLimitError(ranker.max_disparity, lowest)
+        return solution
+    if ranker.min_utility is not None:
+        return fairest(solver, float(ranker.min_utility))
+    return solver.penalised(np.full(solver.l2.size, weight_of(ranker)))
+
+
+def _best_on_validation(ranker: FairRanker, ready: Prepared, solution: Solution) -> int:
+    """Return the configuration that does best on validation clicks, among those that hold the limit."""
+    if solution.held.size == 1:
+        return 0
+    measured = ready.measure_validation(solution.parameters)
+    value, disparity = measured.utility, squared(measured.disparity)
+    if ranker.max_disparity is not None:
+        # what is above the limit counts at the highest price that any of them pays for disparity
+        price = float(np.where(solution.held, solution.multiplier, 0.0).max())
+        value = value - min(price, HIGHEST_PRICE) * np.maximum(disparity - ranker.max_disparity**2, 0.0)
+    elif ranker.min_utility is None:
+        value = value - weight_of(ranker) * disparity
+    return int(np.where(solution.held, value, -np.inf).argmax())
+
+
+def _fit_as_paper(
+    ranker: FairRanker, ready: Prepared, checkpoints: Checkpoints, watch: Watcher | None
+) -> tuple[NDArray[np.float64], float, float]:
+    weight, best = weight_of(ranker), None
+    source = single_impressions(ready.source)
+    for number, l2 in enumerate(ready.l2):
+        found = train_as_paper(
+            source,
+            ready.weighing,
+            ready.model,
+            fairness_weight=weight,
+            l2=float(l2),
+            valid=ready.valid_task,
+            seed=ranker.seed,
+            checkpoints=checkpoints,
+            stage=f"paper-{number}",
+            watch=watch,
+        )
+        if best is None or found.best_value > best[0]:
+            best = (found.best_value, found.parameters, float(l2))
+    if best is None:
+        raise InputError("give at least one", column="l2")
+    return best[1], best[2], weight
+
+
+def weight_of(ranker: FairRanker) -> float:
+    """Return lambda."""
+    return 1.0 if ranker.fairness_weight is None else float(ranker.fairness_weight)
+
+
+def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
+    scaled = ranker.scale_features if ranker.scale_features is not None else ranker.protocol != "paper"
+    scaling = Scaling.standard(data) if scaled else Scaling.none(data)
+    hidden = data.group_columns if ranker.group_blind else ()
+    width = data.features.shape[1]
+    if isinstance(ranker.model, nn.Module):
+        return ModuleModel(data, scaling, ranker.model, hidden)
+    if ranker.model == "linear":
+        return LinearModel(data, scaling, hidden)
+    if ranker.model == "mlp":
+        widths = tuple(ranker.hidden) if ranker.hidden is not None else (max(1, width // 2),)
+        return ModuleModel(data, scaling, MLPScorer(width, widths, seed=ranker.seed), hidden)
+    raise InputError("must be 'linear', 'mlp' or a torch module", column="model", value=ranker.model)
+
+
+def _l2_of(ranker: FairRanker, model: Model) -> NDArray[np.float64]:
+    if ranker.l2 is None:
+        if ranker.protocol == "paper":
+            return np.array(L2_OF_PAPER)
+        return np.array(L2_TOGETHER if model.together else L2_ONE_BY_ONE)
+    costs = np.atleast_1d(np.asarray(ranker.l2, dtype=np.float64))
+    if costs.ndim != 1 or not costs.size or not np.isfinite(costs).all() or (costs < 0).any():
+        raise InputError("must be one or more finite numbers, 0 or more", column="l2", value=ranker.l2)
+    return costs
+
+
+def _check_settings(ranker: FairRanker, source: Source) -> None:
+    goals = {name: getattr(ranker, name) for name in ("fairness_weight", "max_disparity", "min_utility")}
+    given = {name: value for name, value in goals.items() if value is not None}
+    if len(given) > 1:
+        raise InputError(f"give only one of {', '.join(goals)}", column=list(given)[1])
+    for name, value in given.items():
+        if name == "min_utility":
+            checked_number(value, name, "must be a share above 0 and at most 1", lambda got: 0 < got <= 1)
+        else:
+            checked_number(value, name, "must be 0 or more", lambda got: 0 <= got < math.inf)
+    if ranker.protocol not in ("exact", "paper"):
+        raise InputError("must be 'exact' or 'paper'", column="protocol", value=ranker.protocol)
+    if ranker.protocol == "paper" and "fairness_weight" not in given and given:
+        raise InputError("the paper's protocol trains for a fairness_weight only", column=next(iter(given)))
+    whole_number(ranker.seed, "seed")
+    if ranker.entropy_weight is not None:
+        rule = "must be 0 or more"
+        checked_number(ranker.entropy_weight, "entropy_weight", rule, lambda got: 0 <= got < math.inf)
+    if not data_of(source).features.shape[1]:
+        raise InputError("there are no features to score items by", column="features")
+    if not isinstance(source, RankingDataset) and source.empties_dropped and "max_disparity" in given:
+        problem = (
+            "a log whose impressions without a click were dropped knows disparity only up to a factor, so it"
+            " cannot be limited; keep them, or use fairness_weight or min_utility"
+        )
+        raise InputError(problem, column="max_disparity", value=ranker.max_disparity)

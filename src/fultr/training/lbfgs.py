@@ -1,0 +1,214 @@
+"""Limited-memory BFGS for many problems at once: each has its own step, its own history and its own end.
+
+One evaluation serves all problems that are still running, which is what makes a sweep cheap. The state is a
+set of arrays: saved and read back, the search goes on exactly as it would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+HISTORY = 10
+"""Pairs of steps and changes of the gradient that are remembered."""
+
+SUFFICIENT = 1e-4
+"""A step must gain this share of what the slope promises."""
+
+SHORTEST = 1e-10
+"""A step is given up when it would be this small a part of the one proposed."""
+
+PATIENCE = 3
+"""Steps in a row that gain next to nothing before a problem counts as solved."""
+
+
+class Function(Protocol):
+    """What is minimised: values first, gradients only where a step is taken."""
+
+    def value(self, points: Array, which: NDArray[np.int64]) -> tuple[Array, Any]:
+        """Return the values of problems `which` at their points, and what `gradient` needs to know."""
+        ...
+
+    def gradient(self, points: Array, which: NDArray[np.int64], known: Any) -> Array:
+        """Return the gradients there."""
+        ...
+
+
+@dataclass
+class Search:
+    """The state of all searches: problems come first in every array."""
+
+    point: Array
+    value: Array
+    gradient: Array
+    moves: Array
+    changes: Array
+    curvature: Array
+    iterations: NDArray[np.int64]
+    stalled: NDArray[np.int64]
+    running: NDArray[np.bool_]
+
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, as a file of tensors can hold them."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**found, "running": self.running.astype(np.int64)}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, NDArray[Any]]) -> Search:
+        """Take up a search where it was left."""
+        known = {field.name: tensors[field.name].copy() for field in fields(cls)}
+        return cls(**{**known, "running": known["running"].astype(bool)})
+
+
+def start(function: Function, points: Array) -> Search:
+    """Begin at the given points, one for each problem."""
+    count, size = points.shape
+    everyone = np.arange(count)
+    value, known = function.value(points, everyone)
+    return Search(
+        point=points.copy(),
+        value=value,
+        gradient=function.gradient(points, everyone, known),
+        moves=np.zeros((count, HISTORY, size)),
+        changes=np.zeros((count, HISTORY, size)),
+        curvature=np.zeros((count, HISTORY)),
+        iterations=np.zeros(count, dtype=np.int64),
+        stalled=np.zeros(count, dtype=np.int64),
+        running=np.ones(count, dtype=bool),
+    )
+
+
+def minimise(
+    function: Function,
+    search: Search,
+    *,
+    tolerance: float,
+    most_iterations: int,
+    after_step: Callable[[Search], None] | None = None,
+) -> Search:
+    """Go on until every problem is solved: its last steps gained less than `tolerance` of its value."""
+    search.running &= search.iterations < most_iterations
+    while search.running.any():
+        _step(function, search, tolerance, most_iterations)
+        if after_step is not None:
+            after_step(search)
+    return search
+
+
+def _step(function: Function, search: Search, tolerance: float, most_iterations: int) -> None:
+    """Move every running problem once along its direction."""
+    which = np.flatnonzero(search.running)
+    direction = _directions(search, which)
+    slope = (direction * search.gradient[which]).sum(axis=1)
+    moved, value, known = _line_search(function, search, which, direction, slope)
+    # a problem that cannot move has arrived, as far as the numbers can tell
+    stuck = ~moved
+    search.running[which[stuck]] = False
+    if not moved.any():
+        return
+    part, found = which[moved], value[moved]
+    point = known.points[moved]
+    gradient = function.gradient(point, part, known.pick(moved))
+    _remember(search, part, point - search.point[part], gradient - search.gradient[part])
+    gain = search.value[part] - found
+    small = gain <= tolerance * np.maximum(np.abs(found), 1e-12)
+    search.stalled[part] = np.where(small, search.stalled[part] + 1, 0)
+    search.point[part], search.value[part], search.gradient[part] = point, found, gradient
+    search.iterations[part] += 1
+    done = (search.stalled[part] >= PATIENCE) | (search.iterations[part] >= most_iterations)
+    search.running[part[done]] = False
+
+
+def _directions(search: Search, which: NDArray[np.int64]) -> Array:
+    """Return -H g by the two loops over the history; downhill in any case."""
+    gradient = search.gradient[which]
+    moves, changes = search.moves[which], search.changes[which]
+    curvature = search.curvature[which]
+    inverse = np.where(curvature > 0, 1 / np.where(curvature > 0, curvature, 1.0), 0.0)
+    direction, shares = gradient.copy(), np.zeros_like(curvature)
+    for back in range(HISTORY):  # the newest pair comes first
+        shares[:, back] = inverse[:, back] * (moves[:, back] * direction).sum(axis=1)
+        direction -= shares[:, back, None] * changes[:, back]
+    length = (changes[:, 0] ** 2).sum(axis=1)
+    first = curvature[:, 0] <= 0
+    size = np.sqrt((gradient**2).sum(axis=1))
+    scale = np.where(first, 1 / np.maximum(size, 1.0), curvature[:, 0] / np.where(first, 1.0, length))
+    direction *= scale[:, None]
+    for back in range(HISTORY - 1, -1, -1):
+        correction = shares[:, back] - inverse[:, back] * (changes[:, back] * direction).sum(axis=1)
+        direction += correction[:, None] * moves[:, back]
+    uphill = (direction * gradient).sum(axis=1) <= 0
+    direction[uphill] = gradient[uphill] / np.maximum(size[uphill, None], 1.0)
+    return -direction
+
+
+@dataclass
+class _Trial:
+    """Where each problem was last evaluated, and what its gradient there needs to know."""
+
+    points: Array
+    parts: list[tuple[NDArray[np.int64], Any]]
+
+    def pick(self, chosen: NDArray[np.bool_]) -> Any:
+        """Return what is known of the chosen problems, in their order."""
+        places = np.flatnonzero(chosen)
+        return _joined(self.parts, places)
+
+
+def _joined(parts: list[tuple[NDArray[np.int64], Any]], places: NDArray[np.int64]) -> Any:
+    """Put together, field by field, what was last known of each place."""
+    names = type(parts[0][1])
+    columns = []
+    for field in range(len(parts[0][1])):
+        example = parts[0][1][field]
+        column = np.zeros((int(max(part[0].max() for part in parts)) + 1, *example.shape[1:]))
+        for where, known in parts:
+            column[where] = known[field]
+        columns.append(column[places])
+    return names(*columns)
+
+
+def _line_search(
+    function: Function, search: Search, which: NDArray[np.int64], direction: Array, slope: Array
+) -> tuple[NDArray[np.bool_], Array, _Trial]:
+    """Shorten steps until each gains enough; say which did, their values, and what was evaluated last."""
+    length = np.ones(which.size)
+    moved, value = np.zeros(which.size, dtype=bool), search.value[which].copy()
+    trial = _Trial(search.point[which].copy(), [])
+    waiting = np.arange(which.size)
+    while waiting.size:
+        points = search.point[which[waiting]] + length[waiting, None] * direction[waiting]
+        found, known = function.value(points, which[waiting])
+        trial.parts.append((waiting, known))
+        trial.points[waiting] = points
+        promised = length[waiting] * slope[waiting]
+        before = search.value[which[waiting]]
+        good = np.isfinite(found) & (found <= before + SUFFICIENT * promised)
+        value[waiting[good]] = found[good]
+        moved[waiting[good]] = True
+        # the minimum of the parabola through what is known, kept within a tenth and a half
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            shorter = -promised / (2 * (found - before - promised))
+        shorter = np.clip(np.nan_to_num(shorter, nan=0.1), 0.1, 0.5)
+        length[waiting] *= np.where(good, 1.0, shorter)
+        waiting = waiting[~good & (length[waiting] > SHORTEST)]
+    return moved, value, trial
+
+
+def _remember(search: Search, which: NDArray[np.int64], move: Array, change: Array) -> None:
+    """Put the newest pair first in the history, unless the function curves the wrong way along it."""
+    curvature = (move * change).sum(axis=1)
+    sizes = np.sqrt((move**2).sum(axis=1) * (change**2).sum(axis=1))
+    good = curvature > 1e-8 * sizes
+    part = which[good]
+    for history, newest in ((search.moves, move), (search.changes, change)):
+        history[part, 1:] = history[part, :-1]
+        history[part, 0] = newest[good]
+    search.curvature[part, 1:] = search.curvature[part, :-1]
+    search.curvature[part, 0] = curvature[good]

@@ -1,0 +1,121 @@
+"""Training under a limit: the most useful policy below a disparity, or the fairest above a utility.
+
+Augmented Lagrangians (see `goals.py`): each turn is trained from where the last one ended, and moves the
+multipliers by how far the limit was missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.training.goals import Fairest, Limited, Penalised, squared
+from fultr.training.solving import Solution, Solver
+
+Array = NDArray[np.float64]
+
+TURNS = 25
+"""The most turns that are taken."""
+
+MARGIN = 1e-3
+"""Limits are aimed at with this share to spare, and a limit of 0 holds up to this share of the disparity
+of training without any."""
+
+SETTLED = 0.02
+"""Multipliers that change by less than this share from one turn to the next have settled."""
+
+STIFFER, PROGRESS = 4.0, 0.25
+"""Missing a limit costs so many times more where a turn leaves more than this share of what was missed."""
+
+WITHOUT_PRICE = 1e6
+"""A fairness weight so large that utility does not count."""
+
+
+def most_useful(solver: Solver, max_disparity: float) -> Solution:
+    """Maximise U - l2 |w|^2 / 2 subject to sqrt(sum of D_ij^2) <= max_disparity."""
+    free = solver.penalised(np.zeros_like(solver.l2))
+    if (free.root_disparity <= max_disparity).all():
+        return free
+    found = _limited(solver, free, free.parameters, max_disparity, "limit")
+    if not found.held.any():
+        # the policy without a limit may be so sure of itself that no gradient is left
+        found = _limited(solver, free, solver.initial, max_disparity, "limit-anew")
+    return found
+
+
+def fairest(solver: Solver, min_utility: float) -> Solution:
+    """Minimise the sum of D_ij^2 subject to a utility of at least this share of the best there is."""
+    free = solver.penalised(np.zeros_like(solver.l2))
+    found = _fairest(solver, free, free.parameters, min_utility, "fairest")
+    if not (found.held & (found.root_disparity < (1 - MARGIN) * free.root_disparity)).any():
+        found = _fairest(solver, free, solver.initial, min_utility, "fairest-anew")
+    return found
+
+
+def lowest_disparity(solver: Solver) -> float:
+    """Return the lowest sqrt(sum of D_ij^2) that is found when nothing else counts."""
+    weight = np.full(solver.l2.size, WITHOUT_PRICE)
+    parameters, _ = solver.maximise("lowest", Penalised(weight), solver.initial)
+    return float(np.sqrt(squared(solver.measure(parameters).disparity)).min())
+
+
+def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float, stage: str) -> Solution:
+    start = np.maximum(free.root_disparity, 1e-12)
+    aim = np.full(start.size, max_disparity * (1 - MARGIN))
+    enough = np.maximum(max_disparity, MARGIN * start)
+    stiffness = STIFFER * np.maximum(np.abs(free.measured.utility), 1e-12) / start**2
+    goal = Limited(aim, np.zeros_like(free.measured.disparity), stiffness)
+    best, missed = replace(free, parameters=points), np.full(start.size, np.inf)
+    for turn in range(TURNS):
+        parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
+        measured = solver.measure(parameters)
+        length = np.sqrt(squared(measured.disparity))
+        force = goal.force(measured.disparity)
+        price = np.sqrt(squared(force)) / (2 * np.maximum(length, 1e-300))
+        best = Solution(
+            parameters,
+            measured,
+            multiplier=np.minimum(price, WITHOUT_PRICE),
+            held=length <= enough,
+            iterations=best.iterations + iterations,
+        )
+        change = np.sqrt(squared(force - goal.multiplier))
+        settled = change <= SETTLED * np.sqrt(squared(force))
+        if (best.held & settled).all():
+            break
+        slow = ~best.held & (length - aim > PROGRESS * missed)
+        missed = np.maximum(length - aim, 0)
+        goal = Limited(aim, force, np.where(slow, STIFFER * goal.stiffness, goal.stiffness))
+    return best
+
+
+def _fairest(solver: Solver, free: Solution, points: Array, min_utility: float, stage: str) -> Solution:
+    size = solver.l2.size
+    disparity = np.maximum(squared(free.measured.disparity), 1e-300)
+    utility = np.where(free.measured.utility == 0, 1.0, free.measured.utility)
+    share = np.full(size, min_utility + MARGIN * (1 - min_utility))
+    goal = Fairest(share, utility, disparity, multiplier=np.ones(size), stiffness=np.full(size, 100.0))
+    best, missed = replace(free, parameters=points), np.full(size, np.inf)
+    for turn in range(TURNS):
+        parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
+        measured = solver.measure(parameters)
+        force = goal.force(measured.utility)
+        short = min_utility - measured.utility / utility
+        price = np.abs(utility) / (disparity * np.maximum(force, 1e-300))
+        best = Solution(
+            parameters,
+            measured,
+            multiplier=np.minimum(price, WITHOUT_PRICE),
+            held=short <= 0,
+            iterations=best.iterations + iterations,
+        )
+        settled = np.abs(force - goal.multiplier) <= SETTLED * np.maximum(force, MARGIN)
+        if (best.held & settled).all():
+            break
+        slow = ~best.held & (short > PROGRESS * missed)
+        missed = np.maximum(short, 0)
+        stiffness = np.where(slow, STIFFER * goal.stiffness, goal.stiffness)
+        goal = replace(goal, multiplier=force, stiffness=stiffness)
+    return best

@@ -1,0 +1,227 @@
+"""Scorers as functions of a flat vector of parameters, for one configuration or for many at once."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fultr.data import RankingDataset
+from fultr.errors import InputError
+from fultr.policy import GroupBlind, LinearScorer, MLPScorer
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How features are brought to a common scale: (x - mean) / scale.
+
+    Computed from the training rows, and kept with the policy.
+    """
+
+    mean: NDArray[np.float32]
+    scale: NDArray[np.float32]
+
+    @classmethod
+    def standard(cls, data: RankingDataset) -> Scaling:
+        """Take the mean and the standard deviation of each column; constant columns are left as they are."""
+        features = data.features
+        mean = features.mean(axis=0, dtype=np.float64)
+        # in blocks, so that no second copy of the features is made
+        squares = np.zeros(features.shape[1])
+        for start in range(0, data.rows, ROWS_A_BLOCK):
+            squares += ((features[start : start + ROWS_A_BLOCK] - mean) ** 2).sum(axis=0)
+        deviation = np.sqrt(squares / max(data.rows, 1))
+        constant = deviation <= 1e-7 * np.maximum(np.abs(mean), 1e-30)
+        return cls(mean.astype(np.float32), np.where(constant, 1.0, deviation).astype(np.float32))
+
+    @classmethod
+    def none(cls, data: RankingDataset) -> Scaling:
+        """Take features as they are."""
+        width = data.features.shape[1]
+        return cls(np.zeros(width, np.float32), np.ones(width, np.float32))
+
+
+class ScaledScorer(nn.Module):
+    """A scorer of features that are scaled first: what a trained policy consists of."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, scorer: nn.Module, scaling: Scaling) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.register_buffer("mean", torch.from_numpy(scaling.mean.copy()))
+        self.register_buffer("scale", torch.from_numpy(scaling.scale.copy()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the scores, (rows), of items with the given features, (rows, d)."""
+        scores: Tensor = self.scorer((features - self.mean) / self.scale)
+        return scores.reshape(features.shape[:-1])
+
+
+class Model(ABC):
+    """A family of scorers of the rows of one dataset, indexed by a vector of parameters."""
+
+    together: bool
+    """Whether the scores of many configurations come at the price of few."""
+
+    def __init__(self, data: RankingDataset, scaling: Scaling, hidden: tuple[int, ...] = ()) -> None:
+        self.data = data
+        self.scaling = scaling
+        self.blind = tuple(hidden)
+        # read-only features (of a memory-mapped file) are never written to, but torch would warn
+        features = data.features if data.features.flags.writeable else data.features.copy()
+        self.features = torch.from_numpy(np.ascontiguousarray(features))
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of parameters."""
+
+    @abstractmethod
+    def initial(self, seed: int) -> Array:
+        """Return the parameters from which training starts."""
+
+    @abstractmethod
+    def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
+        """Return the scores of some rows, (configurations, rows)."""
+
+    @abstractmethod
+    def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
+        """Return sum_rows slopes d score / d parameter, (configurations, parameters)."""
+
+    @abstractmethod
+    def scorer(self, parameters: Array) -> ScaledScorer:
+        """Return the scorer of one configuration."""
+
+    def on(self, data: RankingDataset) -> Model:
+        """Return the same family on the rows of other data."""
+        other = copy.copy(self)
+        Model.__init__(other, data, self.scaling, self.blind)
+        return other
+
+
+class LinearModel(Model):
+    """h(x) = w (x - mean) / scale; the mean shifts all scores alike, so that it plays no part in training."""
+
+    together = True
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        return int(self.features.shape[1])
+
+    def initial(self, seed: int) -> Array:
+        """Return zeros: training starts from random rankings."""
+        del seed
+        return np.zeros(self.size)
+
+    def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
+        """Return the scores of some rows, (configurations, rows)."""
+        effective = torch.from_numpy((parameters / self._divisor()).astype(np.float32))
+        return np.ascontiguousarray((self.features[rows] @ effective.T).numpy().T)
+
+    def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
+        """Return sum_rows slopes x / scale, (configurations, features)."""
+        del parameters  # a linear score has the same slope everywhere
+        given = torch.from_numpy(slopes.astype(np.float32))
+        return np.asarray((given @ self.features[rows]).numpy().astype(np.float64) / self._divisor())
+
+    def _divisor(self) -> Array:
+        divisor = self.scaling.scale.astype(np.float64)
+        divisor[list(self.blind)] = np.inf
+        return divisor
+
+    def scorer(self, parameters: Array) -> ScaledScorer:
+        """Return the scorer of one configuration."""
+        linear = LinearScorer(self.size)
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(parameters))
+        return ScaledScorer(_blinded(linear, self.blind), self.scaling)
+
+
+class ModuleModel(Model):
+    """Any torch module from features to scores, one configuration at a time."""
+
+    together = False
+
+    def __init__(
+        self, data: RankingDataset, scaling: Scaling, module: nn.Module, hidden: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(data, scaling, hidden)
+        self.module = copy.deepcopy(module)
+        self.network = ScaledScorer(_blinded(self.module, self.blind), scaling)
+        if not self.size:
+            raise InputError("the module has no parameters to train", column="model")
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(parameter.numel() for parameter in self.trained)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        return [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+
+    def initial(self, seed: int) -> Array:
+        """Return the parameters that the module came with; a network of our own is drawn anew for a seed."""
+        if isinstance(self.module, MLPScorer):
+            drawn = MLPScorer(self.module.features, self.module.hidden, seed=seed)
+            return _flat(list(drawn.parameters()))
+        return _flat(self.trained)
+
+    def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
+        """Return the scores of some rows, (1, rows)."""
+        self._take(parameters)
+        with torch.no_grad():
+            return np.asarray(self.network(self.features[rows]).to(torch.float32).numpy()[None])
+
+    def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
+        """Return sum_rows slopes d score / d parameter, (1, parameters)."""
+        self._take(parameters)
+        found = self.network(self.features[rows])
+        given = torch.from_numpy(slopes[0]).to(found)
+        gradients = torch.autograd.grad(found, self.trained, given, allow_unused=True)
+        known = [
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for parameter, gradient in zip(self.trained, gradients, strict=True)
+        ]
+        return _flat(known)[None]
+
+    def _take(self, parameters: Array) -> None:
+        fill_parameters(self.trained, parameters.reshape(-1))
+
+    def scorer(self, parameters: Array) -> ScaledScorer:
+        """Return the scorer of one configuration."""
+        self._take(parameters)
+        return copy.deepcopy(self.network).requires_grad_(False)
+
+
+def fill_parameters(parameters: list[nn.Parameter], values: Array) -> None:
+    """Set parameters from one vector."""
+    start = 0
+    with torch.no_grad():
+        for parameter in parameters:
+            stop = start + parameter.numel()
+            parameter.copy_(torch.from_numpy(values[start:stop]).reshape(parameter.shape))
+            start = stop
+
+
+def _flat(tensors: list[Tensor] | list[nn.Parameter]) -> Array:
+    return np.concatenate([tensor.detach().double().reshape(-1).numpy() for tensor in tensors])
+
+
+def _blinded(scorer: nn.Module, columns: tuple[int, ...]) -> nn.Module:
+    return GroupBlind(scorer, columns) if columns else scorer
+
+
+ROWS_A_BLOCK = 1 << 16
+"""Rows looked at together."""

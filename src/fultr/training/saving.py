@@ -1,0 +1,202 @@
+"""Saved policies: a trained ranker as one file, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.errors import InputError
+from fultr.policy import GroupBlind, LinearScorer, MLPScorer
+from fultr.training.fair_ranker import FairRanker
+from fultr.training.models import ScaledScorer, Scaling
+from fultr.training.policy_files import read_policy_file, write_policy_file
+
+PLAIN = (
+    "fairness_weight",
+    "max_disparity",
+    "min_utility",
+    "hidden",
+    "top_k",
+    "utility_ips",
+    "disparity_ips",
+    "clip",
+    "group_blind",
+    "l2",
+    "entropy_weight",
+    "scale_features",
+    "protocol",
+    "valid_share",
+    "seed",
+)
+"""Settings that are plain values."""
+
+
+def save(ranker: FairRanker, path: str | Path) -> Path:
+    """Write a trained ranker: weights, features and their scaling, groups, position bias, noise, settings.
+
+    A scorer of your own is written as its weights; give the module again when loading.
+    """
+    scorer = ranker.fitted_scorer()
+    inner = scorer.scorer
+    blind = inner.columns if isinstance(inner, GroupBlind) else ()
+    inner = inner.scorer if isinstance(inner, GroupBlind) else inner
+    tensors = {"scaling.mean": scorer.mean.numpy(), "scaling.scale": scorer.scale.numpy()}
+    tensors["training_queries"] = ranker.training_queries_
+    for name, tensor in inner.state_dict().items():
+        tensors[f"scorer.{name}"] = tensor.detach().cpu().numpy()
+    content = {
+        "model": _describe(inner),
+        "hidden_columns": [int(column) for column in blind],
+        "features": [str(name) for name in ranker.feature_names_in_],
+        "groups": list(ranker.group_names_),
+        "position_bias": ranker.position_bias_.to_dict(),
+        "noise": None if ranker.noise_ is None else ranker.noise_.to_dict(),
+        "settings": _settings(ranker),
+        "trained": {
+            "l2": ranker.l2_,
+            "multiplier": ranker.multiplier_,
+            "training_utility": ranker.training_utility_,
+            "training_disparity": ranker.training_disparity_,
+        },
+        "validation": ranker.validation_,
+    }
+    return write_policy_file(path, tensors, content)
+
+
+def load(path: str | Path, module: nn.Module | None = None) -> FairRanker:
+    """Read a trained ranker; no code is run from the file, and any damage to it is noticed.
+
+    `module` is needed for a scorer of your own: it takes over the weights in the file.
+    """
+    file = read_policy_file(path)
+    try:
+        return _ranker_of(file.content, file.tensors, module)
+    except InputError as error:
+        raise error.located(path) from None
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        problem = f"is not a policy that this version can read ({type(error).__name__}: {error})"
+        raise InputError(problem, file=path) from error
+
+
+def _settings(ranker: FairRanker) -> dict[str, Any]:
+    found = {name: _plain(getattr(ranker, name)) for name in PLAIN}
+    utility = ranker.utility
+    found["utility"] = utility if isinstance(utility, str) else np.asarray(utility, dtype=float).tolist()
+    found["model"] = ranker.model if isinstance(ranker.model, str) else "module"
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _describe(scorer: nn.Module) -> dict[str, Any]:
+    if isinstance(scorer, LinearScorer):
+        return {"kind": "linear", "features": scorer.features}
+    if isinstance(scorer, MLPScorer):
+        return {"kind": "mlp", "features": scorer.features, "hidden": list(scorer.hidden)}
+    return {"kind": "module", "name": type(scorer).__name__}
+
+
+def _ranker_of(
+    content: dict[str, Any], tensors: dict[str, NDArray[Any]], module: nn.Module | None
+) -> FairRanker:
+    features = _texts(content["features"], "features")
+    groups = _texts(content["groups"], "groups")
+    scorer = _scorer_of(content["model"], len(features), tensors, module)
+    blind = [int(column) for column in content["hidden_columns"]]
+    if any(not 0 <= column < len(features) for column in blind):
+        raise InputError("must be columns of the features", column="hidden_columns", value=blind)
+    scaling = Scaling(
+        _row(tensors, "scaling.mean", len(features)), _row(tensors, "scaling.scale", len(features))
+    )
+    if not (scaling.scale > 0).all():
+        raise InputError("must be above 0", column="scaling.scale")
+    settings = {name: content["settings"][name] for name in (*PLAIN, "utility")}
+    if isinstance(settings["utility"], list):
+        settings["utility"] = np.array(settings["utility"], dtype=np.float64)
+    noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
+    bias = PositionBias.from_dict(content["position_bias"])
+    kind = content["settings"]["model"]
+    ranker = FairRanker(
+        **settings, model=scorer if kind == "module" else kind, position_bias=bias, noise=noise
+    )
+    ranker.scorer_ = ScaledScorer(GroupBlind(scorer, blind) if blind else scorer, scaling).requires_grad_(
+        False
+    )
+    ranker.position_bias_, ranker.noise_ = bias, noise
+    ranker.group_names_ = tuple(groups)
+    ranker.feature_names_in_ = np.array(features, dtype=object)
+    ranker.n_features_in_ = len(features)
+    trained = content["trained"]
+    for name in ("l2", "multiplier", "training_utility", "training_disparity"):
+        setattr(ranker, f"{name}_", float(trained[name]))
+    ranker.training_queries_ = tensors["training_queries"].astype(np.int64)
+    ranker.validation_ = content["validation"]
+    return ranker
+
+
+def _scorer_of(
+    about: dict[str, Any], features: int, tensors: dict[str, NDArray[Any]], module: nn.Module | None
+) -> nn.Module:
+    prefix = "scorer."
+    weights = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+    kind = about["kind"]
+    if kind != "module" and about["features"] != features:
+        raise InputError("must be the number of features", column="model.features", value=about["features"])
+    scorer: nn.Module
+    if kind == "linear":
+        scorer = LinearScorer(features)
+    elif kind == "mlp":
+        hidden = _widths(about["hidden"], features, sum(value.size for value in weights.values()))
+        scorer = MLPScorer(features, hidden)
+    elif kind == "module":
+        if module is None:
+            problem = f"the scorer is a module of your own, {about['name']}; give it: load(path, module=...)"
+            raise InputError(problem, column="model")
+        scorer = module
+    else:
+        raise InputError("must be 'linear', 'mlp' or 'module'", column="model.kind", value=kind)
+    wanted = {name: tuple(value.shape) for name, value in scorer.state_dict().items()}
+    found = {name: value.shape for name, value in weights.items()}
+    if wanted != found:
+        name = next(iter(sorted(set(wanted.items()) ^ set(found.items()))))[0]
+        raise InputError("the weights in the file do not fit the scorer", column=f"scorer.{name}")
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise InputError("weights must be finite", column=f"scorer.{name}")
+    scorer.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+    return scorer
+
+
+def _widths(given: Any, features: int, parameters: int) -> tuple[int, ...]:
+    """Return the widths of layers, before any is made: none may need more weights than the file holds."""
+    if not isinstance(given, list) or not given or not all(type(width) is int for width in given):
+        raise InputError("must be a list of whole numbers", column="model.hidden", value=given)
+    before = features
+    for width in given:
+        if width < 1 or before * width > parameters:
+            raise InputError("does not fit the weights in the file", column="model.hidden", value=given)
+        before = width
+    return tuple(given)
+
+
+def _row(tensors: dict[str, NDArray[Any]], name: str, size: int) -> NDArray[np.float32]:
+    row = tensors[name]
+    if row.shape != (size,) or row.dtype != np.float32 or not np.isfinite(row).all():
+        raise InputError(f"must be {size} finite numbers", column=name, value=row.shape)
+    return row
+
+
+def _texts(given: Any, name: str) -> list[str]:
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise InputError("must be a list of names", column=name, value=given)
+    return given

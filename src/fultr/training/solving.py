@@ -1,0 +1,192 @@
+"""Training with exact gradients: L-BFGS on the objective of the whole training log.
+
+Several configurations are trained at once where the model allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.training import lbfgs
+from fultr.training.checkpoints import Checkpoints, nothing_kept
+from fultr.training.goals import Goal, Penalised, squared
+from fultr.training.models import Model
+from fultr.training.objective import Measured, Objective
+from fultr.training.task import Task
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-6
+MOST_ITERATIONS = 300
+"""Of L-BFGS: the gain of a step, relative to the value, at which it stops; and the steps it may take."""
+
+ENTROPY_DECAY, LEAST_ENTROPY = 1 / 3, 1e-3
+"""An entropy bonus is divided by 3 each time training has settled, as in the paper, and ends below this."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Trained parameters, one row for each configuration, and what they achieve on the training task.
+
+    `multiplier` is the fairness weight at which the same policy is the best one without a limit; `held` says
+    whether the limit, if there is one, holds.
+    """
+
+    parameters: Array
+    measured: Measured
+    multiplier: Array
+    held: NDArray[np.bool_]
+    iterations: NDArray[np.int64]
+
+    @property
+    def root_disparity(self) -> Array:
+        """sqrt(sum of D_ij^2) of each configuration."""
+        return np.sqrt(squared(self.measured.disparity))
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a step of training has reached, for those who watch."""
+
+    stage: str
+    iterations: int
+    value: float
+    utility: float
+    disparity: float
+
+
+Watcher = Callable[[Settled], None]
+
+
+class Solver:
+    """Solve for the parameters of a model on a task.
+
+    Parameters
+    ----------
+    task, model
+        What is known, and the scorers.
+    l2
+        What |parameters|^2 / 2 costs, one for each configuration.
+    entropy_weight
+        The bonus for the entropy of Softmax(h) at the start; it fades out as training settles.
+    seed
+        Of the initial parameters.
+    checkpoints
+        Where searches are kept, so that a stopped one can go on.
+    watch
+        Called as training goes on.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: Model,
+        l2: Array,
+        *,
+        entropy_weight: float = 0.0,
+        seed: int | NDArray[np.int64] = 0,
+        checkpoints: Checkpoints = nothing_kept,
+        watch: Watcher | None = None,
+    ) -> None:
+        self.task = task
+        self.model = model
+        self.l2 = np.asarray(l2, dtype=np.float64)
+        self.entropy_weight = entropy_weight
+        self.seed = np.broadcast_to(np.asarray(seed, dtype=np.int64), self.l2.shape)
+        self.checkpoints = checkpoints
+        self.watch = watch
+
+    @property
+    def initial(self) -> Array:
+        """The parameters from which training starts."""
+        return np.stack([self.model.initial(int(seed)) for seed in self.seed])
+
+    def penalised(self, fairness_weight: Array) -> Solution:
+        """Maximise (U - lambda |D|^2) / (1 + lambda) - l2 |w|^2 / 2 for each configuration."""
+        weight = np.broadcast_to(np.asarray(fairness_weight, dtype=np.float64), self.l2.shape)
+        parameters, iterations = self.maximise("penalised", Penalised(weight), self.initial)
+        return Solution(
+            parameters,
+            self.measure(parameters),
+            multiplier=weight,
+            held=np.ones(weight.size, dtype=bool),
+            iterations=iterations,
+        )
+
+    def measure(self, parameters: Array) -> Measured:
+        """Return utility and disparity of each configuration on the training task."""
+        parts = [self._objective(some).measure(parameters[some]) for some in self._shifts()]
+        return Measured(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+
+    def _shifts(self) -> list[NDArray[np.int64]]:
+        """Return the configurations that are trained together."""
+        everyone = np.arange(self.l2.size)
+        return [everyone] if self.model.together else [everyone[one : one + 1] for one in everyone]
+
+    def _objective(self, some: NDArray[np.int64], entropy_weight: float = 0.0) -> Objective:
+        bonus = np.full(some.size, entropy_weight)
+        return Objective(self.task, self.model, self.l2[some], bonus)
+
+    def maximise(self, stage: str, goal: Goal, points: Array) -> tuple[Array, NDArray[np.int64]]:
+        """Return the best parameters for a goal, from the given ones on, and the steps it took."""
+        found, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
+        for number, some in enumerate(self._shifts()):
+            for turn, bonus in enumerate(self._bonuses()):
+                name = f"{stage}-{number}-{turn}"
+                search = self._search(name, goal.pick(some), self._objective(some, bonus), found[some])
+                found[some] = search.point
+                iterations[some] += search.iterations
+        return found, iterations
+
+    def _bonuses(self) -> list[float]:
+        bonuses, bonus = [], self.entropy_weight
+        while bonus > LEAST_ENTROPY:
+            bonuses.append(bonus)
+            bonus *= ENTROPY_DECAY
+        return [*bonuses, 0.0]
+
+    def _search(self, name: str, goal: Goal, objective: Objective, points: Array) -> lbfgs.Search:
+        function = _Loss(goal, objective)
+        known = self.checkpoints.load(name)
+        search = lbfgs.Search.from_tensors(known) if known is not None else lbfgs.start(function, points)
+
+        def after_step(reached: lbfgs.Search) -> None:
+            self.checkpoints.save(name, reached.to_tensors, finished=not reached.running.any())
+            if self.watch is not None:
+                self.watch(function.settled(name, reached))
+
+        return lbfgs.minimise(
+            function, search, tolerance=TOLERANCE, most_iterations=MOST_ITERATIONS, after_step=after_step
+        )
+
+
+class _Loss:
+    """A goal of an objective, as something to minimise."""
+
+    def __init__(self, goal: Goal, objective: Objective) -> None:
+        self.goal = goal
+        self.objective = objective
+        self.last = Measured(np.zeros(1), np.zeros((1, 1, 1)))
+
+    def value(self, points: Array, which: NDArray[np.int64]) -> tuple[Array, Any]:
+        value, measured = self.objective.value(self.goal.pick(which), points, which)
+        self.last = measured
+        return -value, measured
+
+    def gradient(self, points: Array, which: NDArray[np.int64], known: Any) -> Array:
+        return -self.objective.gradient(self.goal.pick(which), points, which, known)
+
+    def settled(self, stage: str, search: lbfgs.Search) -> Settled:
+        """Return what the first of the problems that moved last has reached."""
+        return Settled(
+            stage,
+            int(search.iterations.max()),
+            float(-search.value.mean()),
+            float(self.last.utility[0]),
+            float(np.sqrt(squared(self.last.disparity)[0])),
+        )

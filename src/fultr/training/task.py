@@ -1,0 +1,129 @@
+"""What training optimises for: lists, and what is known of their items' relevance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.arguments import number_array
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.errors import InputError
+from fultr.estimators import Evidence, correct_noise, evidence_from_clicks, evidence_from_relevance
+from fultr.expectation import average_rank_weights, dcg_weights, examination_weights
+
+Array = NDArray[np.float64]
+
+EVERYTHING_SEEN = PositionBias.power(0.0)
+"""Under which a click counts as one, wherever it was."""
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How clicks become evidence, and what a position is worth; the defaults are the paper's.
+
+    Parameters
+    ----------
+    position_bias
+        The examination probabilities v_k.
+    noise
+        Taken off the merit of shown items.
+    utility
+        "dcg", "average_rank", or the weights of positions 1, 2, ...
+    top_k
+        Positions beyond the first so many have no utility; exposure is as the position bias says.
+    utility_ips, disparity_ips
+        Whether clicks are weighted by 1 / p in the utility, and in the disparity; without, they count as one.
+    clip
+        The most that 1 / p may be.
+    """
+
+    position_bias: PositionBias
+    noise: ClickNoise | None = None
+    utility: str | NDArray[np.float64] = "dcg"
+    top_k: int | None = None
+    utility_ips: bool = True
+    disparity_ips: bool = True
+    clip: float | None = None
+
+    def tables(self, longest: int) -> Array:
+        """Return the weights of positions for the utility and for exposure: 2 x longest."""
+        return np.stack([self._utility_weights(longest), examination_weights(self.position_bias, longest)])
+
+    def _utility_weights(self, longest: int) -> Array:
+        if isinstance(self.utility, str):
+            if self.utility == "dcg":
+                return dcg_weights(longest, self.top_k)
+            if self.utility == "average_rank" and self.top_k is None:
+                return average_rank_weights(longest)
+            problem = "must be 'dcg', 'average_rank' (without top_k), or the weights of positions 1, 2, ..."
+            raise InputError(problem, column="utility", value=self.utility)
+        weights = number_array(self.utility, "utility").astype(np.float64)
+        if weights.ndim != 1 or not np.isfinite(weights).all():
+            raise InputError("the weights of positions must be a row of finite numbers", column="utility")
+        if weights.size < longest:
+            problem = f"a list has {longest} items, but there are weights for {weights.size} positions only"
+            raise InputError(problem, column="utility")
+        return (
+            weights[:longest]
+            if self.top_k is None
+            else np.where(np.arange(longest) < self.top_k, weights[:longest], 0.0)
+        )
+
+    def evidence(self, log: ClickLog | CompactLog, *, weighted: bool) -> Evidence:
+        """Return the evidence of a log, weighted by 1 / p or not, without the noise."""
+        bias = None if weighted else EVERYTHING_SEEN
+        if weighted and _propensities_of(log) is None:
+            bias = self.position_bias
+        evidence = evidence_from_clicks(log, bias, clip=self.clip if weighted else None)
+        return evidence if self.noise is None else correct_noise(evidence, self.noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Lists with features, and the evidence from which their utility and disparity follow.
+
+    Parameters
+    ----------
+    data
+        The lists.
+    utility, disparity
+        What is known of the items' relevance, for the one and for the other.
+    tables
+        Weights of positions: 2 x longest, of the utility and of exposure.
+    """
+
+    data: RankingDataset
+    utility: Evidence
+    disparity: Evidence
+    tables: Array
+
+    @classmethod
+    def of(cls, source: ClickLog | CompactLog | RankingDataset, weighing: Weighing) -> Task:
+        """Take clicks from a log, compacted; or the relevance of labelled lists: full information."""
+        if isinstance(source, RankingDataset):
+            known = evidence_from_relevance(source)
+            return cls._checked(source, known, known, weighing)
+        compact = source.compact() if isinstance(source, ClickLog) else source
+        utility = weighing.evidence(compact, weighted=weighing.utility_ips)
+        same = weighing.utility_ips == weighing.disparity_ips
+        disparity = utility if same else weighing.evidence(compact, weighted=weighing.disparity_ips)
+        return cls._checked(compact.data, utility, disparity, weighing)
+
+    @classmethod
+    def _checked(
+        cls, data: RankingDataset, utility: Evidence, disparity: Evidence, weighing: Weighing
+    ) -> Task:
+        longest = int(data.lengths.max(initial=1))
+        return cls(data, utility, disparity, weighing.tables(longest))
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.data.group_names)
+
+
+def _propensities_of(log: ClickLog | CompactLog) -> NDArray[np.float64] | None:
+    return log.propensity if isinstance(log, ClickLog) else log.cells.propensity
