@@ -1,7 +1,31 @@
 """Examination and click noise: the model, its simulation, and its estimation from logs."""
 
 from fultr.click_model import ClickNoise, PositionBias
+from fultr.clicks.bias_em import estimate_bias_em
+from fultr.clicks.bias_estimate import BiasEstimate, GoodnessOfFit
+from fultr.clicks.bias_files import read_bias, write_bias
+from fultr.clicks.bias_harvest import estimate_bias_harvest
+from fultr.clicks.bias_methods import BiasComparison, compare_biases, estimate_bias, supported_methods
+from fultr.clicks.bias_swap import estimate_bias_swap
 from fultr.clicks.noise import NoiseEstimate, estimate_noise
 from fultr.clicks.simulation import Planting, simulate_clicks
 
-__all__ = ["ClickNoise", "NoiseEstimate", "Planting", "PositionBias", "estimate_noise", "simulate_clicks"]
+__all__ = [
+    "BiasComparison",
+    "BiasEstimate",
+    "ClickNoise",
+    "GoodnessOfFit",
+    "NoiseEstimate",
+    "Planting",
+    "PositionBias",
+    "compare_biases",
+    "estimate_bias",
+    "estimate_bias_em",
+    "estimate_bias_harvest",
+    "estimate_bias_swap",
+    "estimate_noise",
+    "read_bias",
+    "simulate_clicks",
+    "supported_methods",
+    "write_bias",
+]

@@ -1,0 +1,31 @@
+"""Estimated position biases as files: one JSON object, which is read wherever a position bias is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from fultr.clicks.bias_estimate import BiasEstimate
+from fultr.errors import InputError
+from fultr.files import atomic_write, existing_file
+
+
+def write_bias(estimate: BiasEstimate, path: str | Path, *, tail: Literal["power"] | None = None) -> None:
+    """Write an estimate; `values` and `beyond` in it are those of `to_position_bias(tail)`."""
+    content = json.dumps(estimate.to_dict(tail), indent=2, allow_nan=False, ensure_ascii=False)
+    with atomic_write(path) as temporary:
+        temporary.write_text(content + "\n", encoding="utf-8")
+
+
+def read_bias(path: str | Path) -> BiasEstimate:
+    """Read an estimate that `write_bias` wrote, with its intervals, counts and notes."""
+    file = existing_file(path)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"is no JSON file: {error}", file=file) from None
+    try:
+        return BiasEstimate.from_dict(content)
+    except InputError as error:
+        raise error.located(file) from None

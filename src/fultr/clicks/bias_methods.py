@@ -1,0 +1,251 @@
+"""Which methods a log supports, any of them by name, one curve for each context, and their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal, Unpack, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fultr.clicks.bias_cells import item_cells, of_impressions
+from fultr.clicks.bias_em import Relevance, estimate_bias_em
+from fultr.clicks.bias_estimate import METHODS, BiasEstimate, Method
+from fultr.clicks.bias_harvest import estimate_bias_harvest
+from fultr.clicks.bias_pairs import pairs_of
+from fultr.clicks.bias_resampling import BiasOptions, Blocks, settings_of
+from fultr.clicks.bias_swap import estimate_bias_swap
+from fultr.data import ClickLog, CompactLog
+from fultr.data.ids import as_ids
+from fultr.errors import InputError
+
+
+class MethodInputs(BiasOptions, total=False):
+    """What the methods take beside the log: `BiasOptions`, and what each of them needs of it.
+
+    Parameters
+    ----------
+    swap_rank, swapped
+        See `estimate_bias_swap`.
+    ranker, randomised
+        See `estimate_bias_harvest`.
+    relevance
+        See `estimate_bias_em`.
+    """
+
+    swap_rank: ArrayLike | None
+    swapped: ArrayLike | None
+    ranker: ArrayLike | None
+    randomised: bool
+    relevance: Relevance
+
+
+INPUTS_OF: dict[Method, tuple[str, ...]] = {
+    "swap": ("swap_rank", "swapped"),
+    "harvest": ("ranker", "randomised"),
+    "em": ("relevance",),
+}
+OF_IMPRESSIONS = ("swap_rank", "swapped", "ranker")
+
+
+@overload
+def estimate_bias(
+    log: ClickLog | CompactLog,
+    method: Method | Literal["auto"] = "auto",
+    *,
+    context: None = None,
+    **inputs: Unpack[MethodInputs],
+) -> BiasEstimate: ...
+
+
+@overload
+def estimate_bias(
+    log: ClickLog | CompactLog,
+    method: Method | Literal["auto"] = "auto",
+    *,
+    context: Mapping[str, ArrayLike],
+    **inputs: Unpack[MethodInputs],
+) -> dict[str, BiasEstimate]: ...
+
+
+def estimate_bias(
+    log: ClickLog | CompactLog,
+    method: Method | Literal["auto"] = "auto",
+    *,
+    context: Mapping[str, ArrayLike] | None = None,
+    **inputs: Unpack[MethodInputs],
+) -> BiasEstimate | dict[str, BiasEstimate]:
+    """Estimate the position bias of a log, or one for each context.
+
+    Parameters
+    ----------
+    log
+        The log, empty impressions kept.
+    method
+        "swap", "harvest" or "em"; by default the first of them that the log supports.
+    context
+        A name and a value for each impression, such as ``{"device": [...]}``: each value gets a curve of its
+        own, from its impressions alone, and they are returned by value.
+    **inputs
+        See `MethodInputs`. What a method does not use is left aside.
+
+    Examples
+    --------
+    >>> from fultr import PositionBias, RandomRanking, datasets, simulate_clicks
+    >>> data = datasets.synthetic(queries=100, list_length=4, features=2, relevant=2).train
+    >>> log = simulate_clicks(data, RandomRanking(), PositionBias.power(1.0), impressions=20_000)
+    >>> estimate_bias(log, "harvest", randomised=True).method
+    'harvest'
+    >>> device = ["phone", "desk"] * 10_000
+    >>> sorted(estimate_bias(log, "harvest", randomised=True, context={"device": device}))
+    ['desk', 'phone']
+    """
+    given = _checked(dict(inputs))
+    if context is None:
+        return _estimate(log, method, given)
+    if isinstance(log, CompactLog):
+        problem = "a compacted log does not know its impressions; give the log itself"
+        raise InputError(problem, column="context")
+    if not isinstance(context, Mapping) or len(context) != 1:
+        problem = "must be a name with one value for each impression, such as {'device': [...]}"
+        raise InputError(problem, column="context", value=context)
+    ((name, values),) = context.items()
+    of_impressions(values, len(log), name)
+    labels = as_ids(values, name)
+    found = {}
+    for label in np.unique(labels):
+        chosen = np.flatnonzero(labels == label)
+        own = {key: _of(value, chosen) if key in OF_IMPRESSIONS else value for key, value in given.items()}
+        try:
+            estimate = _estimate(log[chosen], method, own)
+        except InputError as error:
+            raise InputError(f"with {name} {label}: {error.problem}", column=error.column) from None
+        found[str(label)] = replace(estimate, context=(str(name), str(label)))
+    return found
+
+
+def supported_methods(
+    log: ClickLog | CompactLog, *, swap_rank: ArrayLike | None = None, ranker: ArrayLike | None = None
+) -> tuple[Method, ...]:
+    """Return the methods that a log supports, those that rest on less first.
+
+    "swap" needs to know the swaps, "harvest" documents at several positions (given by different rankers, if
+    these are named), and "em" documents at several positions for whatever reason.
+    """
+    longest = settings_of({}).longest
+    methods: list[Method] = [] if swap_rank is None or isinstance(log, CompactLog) else ["swap"]
+    for method, rankers in (("harvest", ranker), ("em", None)):
+        cells = item_cells(log, longest, rankers)
+        one_block = Blocks(np.zeros(cells.row.size, dtype=np.int64), 1, 1)
+        positions = int(cells.position.max(initial=-1)) + 1
+        pairs = pairs_of(cells, one_block, positions, between_rankers=rankers is not None)
+        if positions and pairs.documents[0].any():
+            methods.append("harvest" if method == "harvest" else "em")
+    return tuple(methods)
+
+
+@dataclass(frozen=True)
+class BiasComparison:
+    """Estimates of one log by several methods, and where they cannot all be right.
+
+    Attributes
+    ----------
+    estimates
+        By method.
+    refused
+        Why a method that seemed possible was not, by method.
+    disagreements
+        Positions, and two methods whose intervals there have nothing in common.
+    """
+
+    estimates: dict[str, BiasEstimate]
+    refused: dict[str, str]
+    disagreements: tuple[tuple[int, str, str], ...]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a row for each position: value, low and high by method, and whether methods disagree."""
+        deepest = max((len(found.values) for found in self.estimates.values()), default=0)
+        disputed = {position for position, _, _ in self.disagreements}
+        rows = []
+        for position in range(1, deepest + 1):
+            row: dict[str, Any] = {"position": position, "disagree": position in disputed}
+            for method, found in self.estimates.items():
+                at = position - 1
+                if at < len(found.values) and position not in found.insufficient:
+                    row[method] = {"value": found.values[at], "low": found.low[at], "high": found.high[at]}
+                else:
+                    row[method] = None
+            rows.append(row)
+        return rows
+
+
+def compare_biases(log: ClickLog | CompactLog, **inputs: Unpack[MethodInputs]) -> BiasComparison:
+    """Estimate the position bias by every method that the log supports, and say where they disagree.
+
+    Methods disagree at a position where their intervals do not meet. Intervals of the same clicks are not
+    independent, so that methods may differ in truth without disagreeing here.
+    """
+    given = _checked(dict(inputs))
+    estimates: dict[str, BiasEstimate] = {}
+    refused: dict[str, str] = {}
+    supported = supported_methods(log, swap_rank=given.get("swap_rank"), ranker=given.get("ranker"))
+    if not supported:
+        raise InputError(
+            "the log supports no method: swaps are not named, and no document was shown at position 1 and"
+            " another"
+        )
+    for method in supported:
+        try:
+            estimates[method] = _estimate(log, method, given)
+        except InputError as error:
+            refused[method] = str(error)
+    disagreements = [
+        (position, one, other)
+        for one, other in combinations(estimates, 2)
+        for position in _apart(estimates[one], estimates[other])
+    ]
+    return BiasComparison(estimates, refused, tuple(sorted(disagreements)))
+
+
+def _apart(one: BiasEstimate, other: BiasEstimate) -> list[int]:
+    """Return the positions at which two intervals do not meet; unknown ones always do."""
+    shared = min(len(one.values), len(other.values))
+    return [at + 1 for at in range(shared) if one.low[at] > other.high[at] or other.low[at] > one.high[at]]
+
+
+def _estimate(
+    log: ClickLog | CompactLog, method: Method | Literal["auto"], given: dict[str, Any]
+) -> BiasEstimate:
+    if method == "auto":
+        supported = supported_methods(log, swap_rank=given.get("swap_rank"), ranker=given.get("ranker"))
+        method = supported[0] if supported else "em"
+    if method not in METHODS:
+        problem = f"must be one of: auto, {', '.join(METHODS)}"
+        raise InputError(problem, column="method", value=method)
+    options: Any = {key: value for key, value in given.items() if key in BiasOptions.__annotations__}
+    own = {key: given[key] for key in INPUTS_OF[method] if given.get(key) is not None}
+    if method == "harvest":
+        return estimate_bias_harvest(log, **own, **options)
+    if method == "em":
+        return estimate_bias_em(log, **own, **options)
+    if isinstance(log, CompactLog):
+        problem = "a compacted log does not know its impressions; give the log itself"
+        raise InputError(problem, column="swap_rank")
+    if "swap_rank" not in own:
+        problem = "swap interventions need the position swapped with the first, for each impression"
+        raise InputError(problem, column="swap_rank")
+    return estimate_bias_swap(log, **own, **options)
+
+
+def _checked(inputs: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(inputs) - set(MethodInputs.__annotations__))
+    if unknown:
+        problem = f"unknown argument; there are: {', '.join(MethodInputs.__annotations__)}"
+        raise InputError(problem, value=unknown[0])
+    return inputs
+
+
+def _of(values: ArrayLike | None, chosen: Any) -> Any:
+    return None if values is None else np.asarray(values)[chosen]
