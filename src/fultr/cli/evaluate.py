@@ -1,0 +1,162 @@
+"""`fultr evaluate`: utility and fairness of a saved policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fultr.cli.files import Content, read_any
+from fultr.cli.options import (
+    BiasFile,
+    Column,
+    Eta,
+    Items,
+    Json,
+    Seed,
+    position_bias,
+    renamed_columns,
+)
+from fultr.cli.output import print_facts, print_json, print_table, results, say
+from fultr.cli.rank import Deterministic, Policy, load_policy
+from fultr.click_model import ClickNoise
+from fultr.data import ClickLog, RankingDataset
+from fultr.data.ranking_files import with_features
+from fultr.errors import InputError
+from fultr.evaluation import Evaluation
+from fultr.evaluation import evaluate as evaluation_of
+from fultr.evaluation.bootstrap import checked_level
+from fultr.training import FairRanker
+
+
+def evaluate(
+    policy: Policy,
+    data: Annotated[Path, typer.Argument(help="Labelled data or a click log.")],
+    at: Annotated[
+        int | None, typer.Option(min=1, help="Cut DCG, nDCG and ranks after this position.")
+    ] = None,
+    eta: Eta = None,
+    bias: BiasFile = None,
+    eps_plus: Annotated[
+        float | None, typer.Option(help="Click probability of an examined relevant item, for clicks.")
+    ] = None,
+    eps_minus: Annotated[
+        float | None, typer.Option(help="Click probability of an examined irrelevant item, for clicks.")
+    ] = None,
+    relevant_from: Annotated[
+        float | None, typer.Option(help="Graded judgments from this one on count as relevant.")
+    ] = None,
+    deterministic: Deterministic = False,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    items: Items = None,
+    column: Column = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Measure how useful and how fair the rankings of a saved policy are, on labelled data or on clicks.
+
+    Numbers are exact for the policy and the data; only the intervals are by resampling. The position bias is
+    the one given, or else that of the log, or else the one the policy was trained with. Click noise is taken
+    off only if it is given.
+
+    \b
+    Example:
+      fultr evaluate policy.safetensors clicks.parquet
+      fultr evaluate policy.safetensors test.txt --eta 1 --at 10 --json
+    """
+    examined, renamed = position_bias(eta, bias), renamed_columns(column)
+    noise = _noise(eps_plus, eps_minus)
+    checked_level(level)
+    ranker = load_policy(policy)
+    content = read_any(data, items=items, columns=renamed)
+    source = _source(content, ranker, data, relevant_from)
+    if isinstance(source, ClickLog) and source.noise not in (None, ClickNoise()) and noise is None:
+        known = "--eps-plus {eps_plus:g} --eps-minus {eps_minus:g}".format(**source.noise.to_dict())
+        say(f"fultr: the log says that its clicks are noisy; {known} takes that off the merit")
+    found = evaluation_of(
+        ranker,
+        source,
+        position_bias=examined,
+        noise=noise,
+        at=at,
+        stochastic=False if deterministic else None,
+        intervals=level,
+        seed=seed,
+    )
+    if json:
+        print_json({"policy": str(policy), "data": str(data), "kind": content.kind, **found.to_dict()})
+        return
+    print_evaluation(results(), found)
+
+
+def _noise(eps_plus: float | None, eps_minus: float | None) -> ClickNoise | None:
+    if eps_plus is None and eps_minus is None:
+        return None
+    return ClickNoise(1.0 if eps_plus is None else eps_plus, 0.0 if eps_minus is None else eps_minus)
+
+
+def _source(
+    content: Content, ranker: FairRanker, file: Path, relevant_from: float | None
+) -> RankingDataset | ClickLog:
+    """Return what was read with the features of the policy in the order that it knows them in."""
+    lists = with_features(content.data, [str(name) for name in ranker.feature_names_in_], file)
+    if content.log is not None:
+        if relevant_from is not None:
+            raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
+        return content.log if lists is content.data else replace(content.log, data=lists)
+    return lists if relevant_from is None else lists.binarize(relevant_from)
+
+
+def print_evaluation(console: Console, found: Evaluation) -> None:
+    """Print an evaluation as tables: measures with their intervals, and what each group has."""
+    kind = "drawn from the policy" if found.stochastic else "the most likely of each list"
+    size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
+    facts = [("rankings", kind), ("relevance", f"from {found.source}"), ("size", size)]
+    if found.empties_dropped:
+        facts.append(("missing", "impressions without a click; merit is known only up to a factor"))
+    print_facts(console, "Evaluation", facts)
+    console.print()
+    level = f" ({found.level:.0%} intervals, each by itself)" if found.level is not None else ""
+    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), _measures(found))
+    if found.groups:
+        columns = ("exposure", "merit", "exposure_share", "merit_share", "exposure_per_merit")
+        shown: dict[str, dict[str, float]] = {name: getattr(found, name) for name in columns}
+        rows = [(group, *(_number(shown[name][group]) for name in columns)) for group in found.groups]
+        console.print()
+        print_table(console, "By group", ("group", *(name.replace("_", " ") for name in columns)), rows)
+
+
+def _measures(found: Evaluation) -> list[tuple[str, ...]]:
+    cut = "" if found.at is None else f"@{found.at}"
+    rows = [
+        _measure(f"{name}{cut}", getattr(found, name), found.intervals.get(name))
+        for name in ("dcg", "ndcg", "average_rank")
+        if getattr(found, name) is not None
+    ]
+    for first, second in combinations(range(len(found.groups)), 2):
+        pair = f" ({found.groups[first]}, {found.groups[second]})"
+        for name in ("disparity", "ratio_of_sums_disparity"):
+            bounds = found.intervals.get(name)
+            low_and_high = None if bounds is None else tuple(_entry(one, first, second) for one in bounds)
+            rows.append(_measure(name + pair, _entry(getattr(found, name), first, second), low_and_high))
+    if found.groups:
+        rows.append(_measure("disparity_squared", found.disparity_squared, None))
+    return rows
+
+
+def _entry(values: Any, first: int, second: int) -> float:
+    """Return what holds for a pair of groups; of two groups there is only one pair."""
+    return values if isinstance(values, float) else float(values[first, second])
+
+
+def _measure(name: str, value: float, interval: tuple[Any, ...] | None) -> tuple[str, ...]:
+    bounds = ("", "") if interval is None else tuple(_number(one) for one in interval)
+    return (name, _number(value), *bounds)
+
+
+def _number(value: float) -> str:
+    return "-" if value != value else f"{value:.4g}"

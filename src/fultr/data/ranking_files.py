@@ -1,0 +1,386 @@
+"""Both ends of ranking with a finished policy: tables of items to rank, and files of rankings.
+
+Neither is ever held as a whole. Items are scored as they are read, so that a table of any width comes down
+to a number a row, and rankings are written in parts, as they are made.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+from numpy.typing import NDArray
+
+from fultr.arguments import Progress
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, feature_table, require_columns
+from fultr.data.dataset import RankingDataset
+from fultr.data.dataset_fields import numbered_names
+from fultr.data.ids import UNKNOWN_GROUP, Ids
+from fultr.data.labelled_tables import KIND, labelled_dataset
+from fultr.data.log_metadata import ITEMS, LOG
+from fultr.data.table_files import (
+    METADATA_KEY,
+    UNREADABLE,
+    Batch,
+    Table,
+    damaged,
+    open_table,
+    parse_metadata,
+    table_of,
+    write_table,
+)
+from fultr.errors import InputError
+from fultr.files import atomic_write, existing_file
+
+RANKINGS = "table of rankings"
+"""What the metadata of a Parquet file of rankings calls its content."""
+
+TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".arrow")
+KEY_COLUMNS = ("query_id", "doc_id", "list", "group")
+NO_FEATURES = (*KEY_COLUMNS, "comment", "relevance", "label", LIST_COLUMN)
+ROWS_AT_ONCE = 1 << 13
+"""Rows whose features are looked at together."""
+
+ROWS_A_GROUP = 1 << 17
+"""Rows of rankings that make a row group of a Parquet file, or a few more."""
+
+RUN = "fultr"
+"""What the run tags of a TREC file start with; the number of the sample follows."""
+
+Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
+"""From features (rows x features) to a score for each row."""
+
+
+class RankingFormat(StrEnum):
+    """How rankings are written."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    TREC = "trec"
+
+
+FORMATS = {
+    ".parquet": RankingFormat.PARQUET,
+    ".pq": RankingFormat.PARQUET,
+    ".csv": RankingFormat.CSV,
+    ".trec": RankingFormat.TREC,
+    ".run": RankingFormat.TREC,
+}
+"""The format that the ending of a name stands for."""
+
+
+def matching_columns(present: Sequence[str], wanted: Sequence[str], file: str | Path | None) -> list[int]:
+    """Return where each wanted feature stands among those present.
+
+    Features are found by name, with or without `feature_` before it, if both sides have names; features that
+    are just numbered 1, 2, ... are taken in their order, and then there must be as many as are wanted.
+
+    Examples
+    --------
+    >>> matching_columns(["age", "feature_salary", "price"], ["salary", "age"], None)
+    [1, 0]
+    >>> matching_columns(["1", "2"], ["salary", "age"], None)
+    [0, 1]
+    """
+    if not present or tuple(present) != numbered_names(len(present)):
+        places = {name: index for index, name in enumerate(present)}
+        found = [_column_of(name, present, wanted, file) for name in wanted]
+        if all(name in places for name in found):
+            return [places[name] for name in found]
+        if tuple(wanted) != numbered_names(len(wanted)):
+            require_columns(present, found, file)
+    if len(present) != len(wanted):
+        problem = f"the policy was trained on {len(wanted)} features"
+        raise InputError(problem, file=file, column=LIST_COLUMN, value=len(present))
+    return list(range(len(wanted)))
+
+
+def _column_of(name: str, present: Sequence[str], wanted: Sequence[str], file: str | Path | None) -> str:
+    """Return the column that holds a feature, or the name it should have."""
+    prefixed = FEATURE_PREFIX + name
+    if prefixed not in present or prefixed in wanted:
+        return name
+    if name in present:
+        problem = f"'{name}' and '{prefixed}' both could be this feature of the policy; leave one of them out"
+        raise InputError(problem, file=file, column=name)
+    return prefixed
+
+
+def with_features(data: RankingDataset, wanted: Sequence[str], file: str | Path) -> RankingDataset:
+    """Return data with the wanted features in their order, as `matching_columns` finds them."""
+    found = matching_columns(data.feature_names, wanted, file)
+    if found == list(range(data.features.shape[1])):
+        return data
+    return replace(
+        data,
+        features=data.features[:, found],
+        feature_names=tuple(data.feature_names[column] for column in found),
+        group_columns=tuple(index for index, column in enumerate(found) if column in data.group_columns),
+    )
+
+
+def read_scored(
+    path: str | Path, wanted: Sequence[str], score: Scores, *, progress: Progress | None = None
+) -> RankingDataset:
+    """Read the items of a table, of any order, with their score as the only feature.
+
+    Parameters
+    ----------
+    path
+        A .parquet, .csv or .arrow file with `query_id`, features as columns or as one list column `features`,
+        and if known `doc_id`, `group`, and `list` where a query has several. Relevance is not needed, and
+        other columns are no trouble.
+    wanted
+        The features that `score` takes, by name; see `matching_columns`.
+    score
+        Called with the features of some rows at a time.
+    progress
+        Called with how much of the table has been read, and with its size.
+    """
+    file = existing_file(path)
+    table = _opened(file, progress)
+    _refuse_other_kinds(table)
+    keys = {name: name for name in KEY_COLUMNS if name in table.schema.names}
+    if table.metadata.get("kind") == KIND and "list" in keys:
+        keys.setdefault("query_id", "list")  # of data without query ids, where each list is a query
+    require_columns(list(keys), ["query_id"], file)
+    return labelled_dataset(_scored(table, keys, wanted, score))
+
+
+def _opened(file: Path, progress: Progress | None) -> Table:
+    if file.suffix.lower() != ".arrow":
+        return open_table(file, progress)
+    try:
+        table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+        table.validate(full=True)
+    except UNREADABLE as error:
+        raise damaged(file, "Arrow", error) from None
+    about = parse_metadata((table.schema.metadata or {}).get(METADATA_KEY), file)
+    return replace(table_of(table, file), metadata=about)
+
+
+def _refuse_other_kinds(table: Table) -> None:
+    kind = table.metadata.get("kind")
+    if kind == LOG or (kind is None and {"impression_id", "click"} <= set(table.schema.names)):
+        problem = (
+            "is a click log, in which an item stands once for each impression; give a table with each item of"
+            " a query once, such as the .items file beside a log"
+        )
+        raise InputError(problem, file=table.file)
+    if kind not in (None, KIND, ITEMS):
+        raise InputError(f"holds no items to rank but a {kind}", file=table.file)
+
+
+def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Scores) -> Table:
+    """Return a labelled table with one feature, the score, and a relevance that says nothing."""
+    columns, listed = _feature_columns(table, wanted)
+
+    def scores_of(batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
+        scores = np.empty(rows, dtype=np.float32)
+        for start in range(0, rows, ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, rows)
+            part = {name: batch[name].slice(start, stop - start) for name in columns}
+            features = feature_table(part, stop - start, replace(place, first_row=place.first_row + start))
+            if columns == [LIST_COLUMN]:
+                present = listed or numbered_names(features.shape[1])
+                features = features[:, matching_columns(present, wanted, table.file)]
+            scores[start:stop] = score(features)
+        return scores
+
+    def batches(_names: list[str]) -> Iterator[tuple[Batch, Place]]:
+        for batch, place in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
+            rows = len(batch[keys["query_id"]])
+            scores = pa.array(scores_of(batch, rows, place))
+            yield (
+                {
+                    **{name: batch[column] for name, column in keys.items()},
+                    "relevance": pa.array(np.zeros(rows)),
+                    LIST_COLUMN: pa.FixedSizeListArray.from_arrays(scores, 1),
+                },
+                place,
+            )
+
+    fields = [table.schema.field(column).with_name(name) for name, column in keys.items()]
+    fields += [pa.field("relevance", pa.float64()), pa.field(LIST_COLUMN, pa.list_(pa.float32(), 1))]
+    return replace(table, schema=pa.schema(fields), metadata={}, batches=batches)
+
+
+def _feature_columns(table: Table, wanted: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+    """Return the columns with the wanted features in their order; or the list column, and what it lists."""
+    others = [field.name for field in table.own_fields if field.name not in NO_FEATURES]
+    named = all(name in others or FEATURE_PREFIX + name in others for name in wanted)
+    if LIST_COLUMN in table.schema.names and not named:
+        listed = table.metadata.get("feature_names")
+        return [LIST_COLUMN], [str(name) for name in listed] if isinstance(listed, list) else ()
+    return [others[column] for column in matching_columns(others, wanted, table.file)], ()
+
+
+@dataclass(frozen=True, eq=False)
+class ShownItems:
+    """What some rankings show, one ranking after another and each from its first position to its last.
+
+    Parameters
+    ----------
+    row
+        The row of each item in the data.
+    sample
+        The number of the ranking, from 1, among those of its list.
+    position
+        From 1.
+    score
+        Of the item.
+    ranking_log_prob
+        The log-probability of the whole ranking that the item is part of.
+    """
+
+    row: NDArray[np.int64]
+    sample: NDArray[np.int32]
+    position: NDArray[np.int32]
+    score: NDArray[np.float64]
+    ranking_log_prob: NDArray[np.float64]
+
+
+def format_of(path: str | Path) -> RankingFormat:
+    """Return the format of rankings that the ending of a name stands for."""
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS:
+        problem = f"rankings are files that end in one of: {', '.join(FORMATS)}; name it so, or give a format"
+        raise InputError(problem, file=path, value=ending)
+    return FORMATS[ending]
+
+
+def write_rankings(
+    data: RankingDataset, parts: Iterable[ShownItems], out: str | Path | IO[bytes], form: RankingFormat
+) -> int:
+    """Write rankings of the lists of `data` in parts, and return the number of rows.
+
+    A table has a row for each item that a ranking shows: `query_id`, `list` (from 0, if a query has several),
+    `sample`, `position`, `doc_id` (items without an id are numbered within their list, from 1), `score`,
+    `group` (if any is known) and `ranking_log_prob`.
+
+    A TREC run has lines of the form `query Q0 document position score tag`. Its score is minus the position,
+    since tools sort by it, and a ranking that is drawn does not follow the scores of its items. The tag is
+    fultr-1, fultr-2, ..., by the number of the sample.
+
+    Parameters
+    ----------
+    data
+        The lists.
+    parts
+        What the rankings show.
+    out
+        A file, which is written whole or not at all; or an open one, not for Parquet.
+    form
+        The format.
+    """
+    rows = _Rows(data, trec=form is RankingFormat.TREC)
+    if not isinstance(out, (str, Path)):
+        return _write_text(rows, parts, out, form)
+    with atomic_write(out) as temporary:
+        if form is RankingFormat.PARQUET:
+            return _write_parquet(rows, parts, temporary)
+        with temporary.open("wb") as file:
+            return _write_text(rows, parts, file, form)
+
+
+class _Rows:
+    """Makes tables of what rankings show."""
+
+    def __init__(self, data: RankingDataset, *, trec: bool) -> None:
+        self.list_of_row = data.list_of_row
+        self.several = bool(np.unique(data.query_codes).size < len(data))
+        self.group = data.group if (data.group != UNKNOWN_GROUP).any() else None
+        self.group_names = pa.array(data.group_names, type=pa.string())
+        numbers = np.arange(data.rows) - data.offsets[self.list_of_row] + 1
+        self.query: Ids = np.arange(1, len(data) + 1) if data.query_id is None else data.query_id
+        self.document: Ids = numbers if data.doc_id is None else data.doc_id
+        if trec:
+            self._refuse_what_trec_cannot_say()
+
+    def _refuse_what_trec_cannot_say(self) -> None:
+        if self.several:
+            problem = "a TREC run has one list for a query, and here are several; write .parquet or .csv"
+            raise InputError(problem, column="query_id")
+        for name, ids in (("query_id", self.query), ("doc_id", self.document)):
+            for value in ids.tolist() if ids.dtype.kind == "T" else ():
+                if value.split() != [value]:
+                    problem = "an id in a TREC run must be one word; write .parquet or .csv"
+                    raise InputError(problem, column=name, value=value)
+
+    def table(self, shown: ShownItems) -> pa.Table:
+        """Return a table with a row for each item."""
+        lists = self.list_of_row[shown.row]
+        columns: dict[str, Any] = {"query_id": _arrow_ids(self.query[lists])}
+        if self.several:
+            columns["list"] = pa.array(lists)
+        columns |= {
+            "sample": pa.array(shown.sample),
+            "position": pa.array(shown.position),
+            "doc_id": _arrow_ids(self.document[shown.row]),
+            "score": pa.array(shown.score),
+        }
+        if self.group is not None:
+            codes = self.group[shown.row]
+            columns["group"] = self.group_names.take(pa.array(codes, mask=codes == UNKNOWN_GROUP))
+        columns["ranking_log_prob"] = pa.array(shown.ranking_log_prob)
+        return pa.table(columns)
+
+    def trec_lines(self, shown: ShownItems) -> bytes:
+        """Return the lines of a TREC run."""
+        words = [
+            _arrow_ids(self.query[self.list_of_row[shown.row]]).cast(pa.string()),
+            "Q0",
+            _arrow_ids(self.document[shown.row]).cast(pa.string()),
+            pa.array(shown.position).cast(pa.string()),
+            pa.array(-shown.position).cast(pa.string()),
+            pc.binary_join_element_wise(RUN, pa.array(shown.sample).cast(pa.string()), "-"),
+        ]
+        return "".join(f"{line}\n" for line in pc.binary_join_element_wise(*words, " ").to_pylist()).encode()
+
+    def csv_lines(self, shown: ShownItems, *, header: bool) -> bytes:
+        """Return the lines of a CSV file."""
+        lines = io.BytesIO()
+        arrow_csv.write_csv(self.table(shown), lines, arrow_csv.WriteOptions(include_header=header))
+        return lines.getvalue()
+
+
+def _arrow_ids(ids: Ids) -> pa.Array:
+    return pa.array(ids.tolist(), type=pa.string()) if ids.dtype.kind == "T" else pa.array(ids)
+
+
+def _write_text(rows: _Rows, parts: Iterable[ShownItems], out: IO[bytes], form: RankingFormat) -> int:
+    written = 0
+    for part in parts:
+        trec = form is RankingFormat.TREC
+        out.write(rows.trec_lines(part) if trec else rows.csv_lines(part, header=not written))
+        written += part.row.size
+    return written
+
+
+def _write_parquet(rows: _Rows, parts: Iterable[ShownItems], path: Path) -> int:
+    whole, real = np.empty(0, np.int32), np.empty(0)
+    schema = rows.table(ShownItems(whole.astype(np.int64), whole, whole, real, real)).schema
+    written = 0
+
+    def groups() -> Iterator[pa.Table]:
+        nonlocal written
+        held = schema.empty_table()
+        for part in parts:
+            held = pa.concat_tables([held, rows.table(part)])
+            written += part.row.size
+            if held.num_rows >= ROWS_A_GROUP:
+                yield held
+                held = schema.empty_table()
+        if held.num_rows:
+            yield held
+
+    write_table(path, schema, {"kind": RANKINGS}, groups(), as_csv=False)
+    return written
