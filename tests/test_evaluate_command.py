@@ -264,5 +264,5 @@ def test_what_cannot_be_evaluated_is_named(
     assert "--relevant-from is for labelled data" in refusal(capsys, policy, clicks, "--relevant-from", 1)
     assert "not both" in refusal(capsys, policy, clicks, "--eta", 1, "--bias", "x.json")
     assert "column 'level'" in refusal(capsys, policy, clicks, "--level", 1)
-    assert "column 'eps_plus'" in refusal(capsys, policy, clicks, "--eps-plus", 0)
+    assert "--eps-plus" in refusal(capsys, policy, clicks, "--eps-plus", 0)
     assert "--at" in refusal(capsys, policy, clicks, "--at", 0)

@@ -1,7 +1,20 @@
 """Learn rankings from clicks that are useful to searchers and fair to the items ranked."""
 
 from fultr import datasets, estimators
-from fultr.clicks import ClickNoise, NoiseEstimate, Planting, PositionBias, estimate_noise, simulate_clicks
+from fultr.clicks import (
+    BiasComparison,
+    BiasEstimate,
+    ClickNoise,
+    NoiseEstimate,
+    Planting,
+    PositionBias,
+    compare_biases,
+    estimate_bias,
+    estimate_noise,
+    read_bias,
+    simulate_clicks,
+    write_bias,
+)
 from fultr.data import (
     ClickLog,
     CompactLog,
@@ -27,6 +40,8 @@ from fultr.training import FairRanker, Frontier, UnreachableLimitError, load, sa
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "BiasComparison",
+    "BiasEstimate",
     "ClickLog",
     "ClickNoise",
     "CompactLog",
@@ -46,8 +61,10 @@ __all__ = [
     "RankingSVM",
     "UnreachableLimitError",
     "WriteError",
+    "compare_biases",
     "concatenate",
     "datasets",
+    "estimate_bias",
     "estimate_noise",
     "estimators",
     "evaluate",
@@ -56,12 +73,14 @@ __all__ = [
     "inspect_log",
     "load",
     "log_from_frame",
+    "read_bias",
     "read_dataset",
     "read_letor",
     "read_log",
     "save",
     "simulate_clicks",
     "sweep",
+    "write_bias",
     "write_dataset",
     "write_letor",
     "write_log",

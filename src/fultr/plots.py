@@ -22,9 +22,9 @@ def draw_frontier(
     `marked` are policies of other kinds, each with a name, drawn on top.
     """
     figure, axes = _canvas(path)
-    for part, colour, style, name in (
-        ("train", TRAINING, "o-", "training clicks"),
-        ("valid", VALIDATION, "s--", "validation clicks"),
+    for part, colour, style, name, beside in (
+        ("train", TRAINING, "o-", "training clicks", (6, 6)),
+        ("valid", VALIDATION, "s--", "validation clicks", (6, -12)),
     ):
         line = sorted(points, key=lambda point: float(point["fairness_weight"]))
         across = [float(point[f"{part}_disparity"]) for point in line]
@@ -35,7 +35,7 @@ def draw_frontier(
                 f"λ = {float(line[place]['fairness_weight']):g}",
                 (across[place], up[place]),
                 textcoords="offset points",
-                xytext=(6, 6),
+                xytext=beside,
                 fontsize=8,
                 color=colour,
             )
@@ -67,9 +67,11 @@ def _canvas(path: str | Path) -> tuple[Any, Any]:
 
 def _save(figure: Any, path: str | Path) -> Path:
     target = Path(path)
-    # without dates, so that the same results give the same file
+    # without dates and random names, so that the same results give the same file
     about = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     kind = target.suffix.lower()
-    with atomic_write(target) as temporary:
+    from matplotlib import rc_context
+
+    with atomic_write(target) as temporary, rc_context({"svg.hashsalt": "fultr"}):
         figure.savefig(temporary, format=kind[1:], dpi=160, metadata=about[kind])
     return target

@@ -23,6 +23,7 @@ from fultr.cli.options import (
 )
 from fultr.cli.output import print_facts, print_json, print_table, results, say
 from fultr.cli.rank import Deterministic, Policy, load_policy
+from fultr.cli.training_options import click_noise
 from fultr.click_model import ClickNoise
 from fultr.data import ClickLog, RankingDataset
 from fultr.data.ranking_files import with_features
@@ -69,7 +70,7 @@ def evaluate(
       fultr evaluate policy.safetensors test.txt --eta 1 --at 10 --json
     """
     examined, renamed = position_bias(eta, bias), renamed_columns(column)
-    noise = _noise(eps_plus, eps_minus)
+    noise = click_noise(eps_plus, eps_minus)
     checked_level(level)
     ranker = load_policy(policy)
     content = read_any(data, items=items, columns=renamed)
@@ -91,12 +92,6 @@ def evaluate(
         print_json({"policy": str(policy), "data": str(data), "kind": content.kind, **found.to_dict()})
         return
     print_evaluation(results(), found)
-
-
-def _noise(eps_plus: float | None, eps_minus: float | None) -> ClickNoise | None:
-    if eps_plus is None and eps_minus is None:
-        return None
-    return ClickNoise(1.0 if eps_plus is None else eps_plus, 0.0 if eps_minus is None else eps_minus)
 
 
 def _source(

@@ -13,17 +13,22 @@ import typer
 from fultr import __version__
 from fultr.cli.convert import convert
 from fultr.cli.demo import demo
+from fultr.cli.evaluate import evaluate
 from fultr.cli.inspect import inspect
 from fultr.cli.noise import noise
 from fultr.cli.output import say
+from fultr.cli.rank import rank
 from fultr.cli.simulate import simulate
+from fultr.cli.sweep import sweep
+from fultr.cli.train import train
+from fultr.cli.training_run import StoppedError
 from fultr.errors import FultrError, InputError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (demo, simulate, inspect, convert, noise):
+for command in (demo, simulate, inspect, convert, noise, train, sweep, evaluate, rank):
     app.command()(command)
 
 
@@ -57,6 +62,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         say(f"fultr: {error}")
         return 2
+    except StoppedError as error:
+        say(f"fultr: {error}")
+        return error.exit_code
     except FultrError as error:
         say(f"fultr: {error}")
         return 1

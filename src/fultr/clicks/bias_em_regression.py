@@ -114,7 +114,7 @@ class RegressionModel:
         return influence
 
     def _relevance(self, state: Array) -> Array:
-        return np.clip(expit(self.design @ state[self.positions :]), EDGE, 1 - EDGE)
+        return np.asarray(np.clip(expit(self.design @ state[self.positions :]), EDGE, 1 - EDGE))
 
     def _chances(self, state: Array) -> tuple[Array, Array]:
         """Return examination and relevance for each cell."""

@@ -295,8 +295,10 @@ class ClickLog:
         new_row[rows_of(self.data.offsets, kept)] = np.arange(int(self.data.lengths[kept].sum()))
         shown = self.position != NOT_SHOWN
         planted = self.planted
+        everything = kept.size == len(self.data) and bool((kept == np.arange(kept.size)).all())
         return CompactLog(
-            data=self.data[kept],
+            # nothing merged, nothing moved: no second copy of the features
+            data=self.data if everything else self.data[kept],
             impressions=np.bincount(lists, minlength=used.size),
             clicked_impressions=np.bincount(lists[self.clicked], minlength=used.size),
             cells=count_cells(

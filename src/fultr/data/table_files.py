@@ -145,7 +145,7 @@ def _open_parquet(file: Path, progress: Progress) -> Table:
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
         first_row = 1
         try:
-            with parquet.ParquetFile(file) as opened:
+            with parquet.ParquetFile(file, pre_buffer=False) as opened:
                 for batch in opened.iter_batches(ROWS_A_BATCH, columns=names):
                     yield {name: batch.column(name) for name in names}, Place(file, first_row)
                     first_row += batch.num_rows

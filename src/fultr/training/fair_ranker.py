@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from fultr.arguments import checked_number, whole_number
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import RankingDataset
 from fultr.errors import FultrError, InputError
@@ -24,13 +23,16 @@ from fultr.training.goals import squared
 from fultr.training.limits import fairest, lowest_disparity, most_useful
 from fultr.training.models import LinearModel, Model, ModuleModel, ScaledScorer, Scaling
 from fultr.training.objective import Measured, Objective
-from fultr.training.paper_protocol import train_as_paper
+from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
+from fultr.training.settings import check_settings
 from fultr.training.solving import Solution, Solver, Watcher
 from fultr.training.sources import (
     Source,
     data_of,
+    noise_of,
     position_bias_of,
     query_digests,
+    refuse_other_order,
     single_impressions,
     source_of,
     split_by_query,
@@ -38,7 +40,7 @@ from fultr.training.sources import (
 )
 from fultr.training.task import Task, Weighing
 
-L2_TOGETHER = (1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+L2_TOGETHER = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 L2_ONE_BY_ONE = (1e-3, 1e-2, 3e-2, 1e-1)
 L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
 """Costs of large parameters to choose from: where they are trained together, where not, and the authors'.
@@ -101,7 +103,8 @@ class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     entropy_weight
         A bonus for the entropy of Softmax(h), which fades out; 0 by default, 1 in the paper.
     scale_features
-        Bring each feature to mean 0 and deviation 1 first; not done in the paper.
+        Bring each feature to mean 0 and deviation 1 first; by default where the scales of features are far
+        from that, but not in the paper's protocol.
     protocol
         "exact": exact gradients over the whole log. "paper": the paper's REINFORCE on small batches.
     valid_share
@@ -234,7 +237,7 @@ class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         noise = None if isinstance(ready.valid, RankingDataset) else self.noise_
         self.validation_ = None
         if ready.validated:
-            found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise)
+            found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
             self.validation_ = found.to_dict()
         self.training_queries_ = query_digests(ready.task.data)
         return self
@@ -268,6 +271,7 @@ class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         if data.features.shape[1] != self.n_features_in_:
             problem = f"the policy was trained on {self.n_features_in_} features"
             raise InputError(problem, column="features", value=data.features.shape[1])
+        refuse_other_order(data.feature_names, tuple(self.feature_names_in_))
         return data
 
 
@@ -276,12 +280,9 @@ class Prepared:
 
     def __init__(self, ranker: FairRanker, source: Source, valid: Source | None) -> None:
         bias = position_bias_of(ranker.position_bias, source)
-        noise = ranker.noise
-        if noise is None and not isinstance(source, RankingDataset):
-            noise = source.noise
         self.weighing = Weighing(
             position_bias=bias,
-            noise=None if isinstance(source, RankingDataset) else noise,
+            noise=noise_of(ranker.noise, source),
             utility=ranker.utility,
             top_k=ranker.top_k,
             utility_ips=ranker.utility_ips,
@@ -318,10 +319,8 @@ def prepare(ranker: FairRanker, source: Source, valid: Any = None) -> Prepared:
     """Check the settings of a ranker and make ready what training needs."""
     _check_settings(ranker, source)
     if valid is None:
-        rule = "must be 0 or more and less than 1"
-        share = checked_number(ranker.valid_share, "valid_share", rule, lambda given: 0 <= given < 1)
-        if share > 0:
-            source, valid = split_by_query(source, share, ranker.seed)
+        if ranker.valid_share > 0:
+            source, valid = split_by_query(source, ranker.valid_share, ranker.seed)
         elif ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
             problem = "without validation clicks, l2 must be a single number and the protocol 'exact'"
             raise InputError(problem, column="valid_share", value=0)
@@ -331,6 +330,7 @@ def prepare(ranker: FairRanker, source: Source, valid: Any = None) -> Prepared:
         if width != wanted:
             problem = f"validation clicks must have the {wanted} features of the training clicks"
             raise InputError(problem, column="valid", value=width)
+        refuse_other_order(data_of(valid).feature_names, data_of(source).feature_names)
     return Prepared(ranker, source, valid)
 
 
@@ -393,6 +393,7 @@ def _fit_as_paper(
             valid=ready.valid_task,
             seed=ranker.seed,
             checkpoints=checkpoints,
+            settings=paper_settings(ranker),
             stage=f"paper-{number}",
             watch=watch,
         )
@@ -403,14 +404,20 @@ def _fit_as_paper(
     return best[1], best[2], weight
 
 
+def paper_settings(ranker: FairRanker) -> PaperSettings:
+    """Return the settings of the paper's protocol, with the entropy bonus asked for."""
+    return PAPER if ranker.entropy_weight is None else replace(PAPER, entropy_weight=ranker.entropy_weight)
+
+
 def weight_of(ranker: FairRanker) -> float:
     """Return lambda."""
     return 1.0 if ranker.fairness_weight is None else float(ranker.fairness_weight)
 
 
 def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
-    scaled = ranker.scale_features if ranker.scale_features is not None else ranker.protocol != "paper"
-    scaling = Scaling.standard(data) if scaled else Scaling.none(data)
+    scaling = Scaling.standard(data) if ranker.scale_features is not False else Scaling.none(data)
+    if ranker.scale_features is None and (ranker.protocol == "paper" or scaling.is_needless):
+        scaling = Scaling.none(data)
     hidden = data.group_columns if ranker.group_blind else ()
     width = data.features.shape[1]
     if isinstance(ranker.model, nn.Module):
@@ -428,33 +435,15 @@ def _l2_of(ranker: FairRanker, model: Model) -> NDArray[np.float64]:
         if ranker.protocol == "paper":
             return np.array(L2_OF_PAPER)
         return np.array(L2_TOGETHER if model.together else L2_ONE_BY_ONE)
-    costs = np.atleast_1d(np.asarray(ranker.l2, dtype=np.float64))
-    if costs.ndim != 1 or not costs.size or not np.isfinite(costs).all() or (costs < 0).any():
-        raise InputError("must be one or more finite numbers, 0 or more", column="l2", value=ranker.l2)
-    return costs
+    return np.atleast_1d(np.asarray(ranker.l2, dtype=np.float64))
 
 
 def _check_settings(ranker: FairRanker, source: Source) -> None:
-    goals = {name: getattr(ranker, name) for name in ("fairness_weight", "max_disparity", "min_utility")}
-    given = {name: value for name, value in goals.items() if value is not None}
-    if len(given) > 1:
-        raise InputError(f"give only one of {', '.join(goals)}", column=list(given)[1])
-    for name, value in given.items():
-        if name == "min_utility":
-            checked_number(value, name, "must be a share above 0 and at most 1", lambda got: 0 < got <= 1)
-        else:
-            checked_number(value, name, "must be 0 or more", lambda got: 0 <= got < math.inf)
-    if ranker.protocol not in ("exact", "paper"):
-        raise InputError("must be 'exact' or 'paper'", column="protocol", value=ranker.protocol)
-    if ranker.protocol == "paper" and "fairness_weight" not in given and given:
-        raise InputError("the paper's protocol trains for a fairness_weight only", column=next(iter(given)))
-    whole_number(ranker.seed, "seed")
-    if ranker.entropy_weight is not None:
-        rule = "must be 0 or more"
-        checked_number(ranker.entropy_weight, "entropy_weight", rule, lambda got: 0 <= got < math.inf)
+    check_settings(ranker.get_params(deep=False))
     if not data_of(source).features.shape[1]:
         raise InputError("there are no features to score items by", column="features")
-    if not isinstance(source, RankingDataset) and source.empties_dropped and "max_disparity" in given:
+    dropped = not isinstance(source, RankingDataset) and source.empties_dropped
+    if dropped and ranker.max_disparity is not None:
         problem = (
             "a log whose impressions without a click were dropped knows disparity only up to a factor, so it"
             " cannot be limited; keep them, or use fairness_weight or min_utility"

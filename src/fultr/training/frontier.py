@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from fultr.arguments import number_array
+from fultr.arguments import checked_number, number_array
 from fultr.errors import InputError
 from fultr.files import atomic_write
 from fultr.plots import draw_frontier
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.fair_ranker import FairRanker, Prepared, prepare
+from fultr.training.fair_ranker import FairRanker, Prepared, paper_settings, prepare
 from fultr.training.goals import Penalised, squared
 from fultr.training.objective import Measured
 from fultr.training.paper_protocol import train_as_paper
@@ -97,16 +97,19 @@ class Frontier:
         if (max_disparity is None) == (min_utility is None):
             raise InputError("give either max_disparity or min_utility", column="select")
         if max_disparity is not None:
+            checked_number(max_disparity, "max_disparity", "must be 0 or more", lambda got: got >= 0)
             fit = [point for point in self.chosen if point.valid_disparity <= max_disparity]
             if not fit:
                 lowest = min(point.valid_disparity for point in self.chosen)
                 problem = f"no policy of the sweep stays below it; the lowest is {lowest:.6g}"
                 raise InputError(problem, column="max_disparity", value=max_disparity)
             return self.ranker(max(fit, key=lambda point: point.valid_utility))
-        least = float(min_utility or 0.0) * max(point.valid_utility for point in self.chosen)
+        rule = "must be a share above 0 and at most 1"
+        share = checked_number(min_utility, "min_utility", rule, lambda got: 0 < got <= 1)
+        highest = max(point.valid_utility for point in self.chosen)
+        # of a negative utility, such as an average rank, a share is more than the whole
+        least = highest - (1 - share) * abs(highest)
         fit = [point for point in self.chosen if point.valid_utility >= least]
-        if not fit:
-            raise InputError("must be a share, at most 1", column="min_utility", value=min_utility)
         return self.ranker(min(fit, key=lambda point: point.valid_disparity))
 
     def ranker(self, point: FrontierPoint) -> FairRanker:
@@ -215,6 +218,7 @@ def _train(
                 valid=ready.valid_task,
                 seed=int(seed),
                 checkpoints=checkpoints,
+                settings=paper_settings(base),
                 stage=f"paper-{number}",
                 watch=watch,
             ).parameters

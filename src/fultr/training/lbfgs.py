@@ -57,6 +57,8 @@ class Search:
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, as a file of tensors can hold them."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if not self.running.any():  # what is solved needs no history
+            found |= {name: found[name][:, :0] for name in ("moves", "changes", "curvature")}
         return {**found, "running": self.running.astype(np.int64)}
 
     @classmethod

@@ -7,11 +7,13 @@ multipliers by how far the limit was missed.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.training.goals import Fairest, Limited, Penalised, squared
+from fultr.training.objective import Measured
 from fultr.training.solving import Solution, Solver
 
 Array = NDArray[np.float64]
@@ -32,10 +34,14 @@ STIFFER, PROGRESS = 4.0, 0.25
 WITHOUT_PRICE = 1e6
 """A fairness weight so large that utility does not count."""
 
+HOPELESS, GIVEN_UP, FAR = 0.9, 5, 1.1
+"""A limit is out of reach if so many turns in a row each leave more than this share of what was missed, still
+this many times the limit: close to it, the price must first rise until what is missed counts."""
+
 
 def most_useful(solver: Solver, max_disparity: float) -> Solution:
     """Maximise U - l2 |w|^2 / 2 subject to sqrt(sum of D_ij^2) <= max_disparity."""
-    free = solver.penalised(np.zeros_like(solver.l2))
+    free = _free(solver)
     if (free.root_disparity <= max_disparity).all():
         return free
     found = _limited(solver, free, free.parameters, max_disparity, "limit")
@@ -47,11 +53,33 @@ def most_useful(solver: Solver, max_disparity: float) -> Solution:
 
 def fairest(solver: Solver, min_utility: float) -> Solution:
     """Minimise the sum of D_ij^2 subject to a utility of at least this share of the best there is."""
-    free = solver.penalised(np.zeros_like(solver.l2))
+    free = _free(solver)
     found = _fairest(solver, free, free.parameters, min_utility, "fairest")
     if not (found.held & (found.root_disparity < (1 - MARGIN) * free.root_disparity)).any():
         found = _fairest(solver, free, solver.initial, min_utility, "fairest-anew")
-    return found
+    # training without a limit keeps all of the utility, where the share was not kept
+    return _either(found.held, found, free)
+
+
+def _free(solver: Solver) -> Solution:
+    """Train without a limit; measured as accurately as what is compared with it."""
+    free = solver.penalised(np.zeros_like(solver.l2))
+    return replace(free, measured=solver.measure(free.parameters, "double"))
+
+
+def _either(chosen: NDArray[np.bool_], first: Solution, second: Solution) -> Solution:
+    """Return the first solution for the chosen configurations, the second for the others."""
+
+    def picked(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+        return np.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    return Solution(
+        picked(first.parameters, second.parameters),
+        Measured(*map(picked, first.measured, second.measured)),
+        multiplier=picked(first.multiplier, second.multiplier),
+        held=picked(first.held, second.held),
+        iterations=picked(first.iterations, second.iterations),
+    )
 
 
 def lowest_disparity(solver: Solver) -> float:
@@ -68,11 +96,13 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
     stiffness = STIFFER * np.maximum(np.abs(free.measured.utility), 1e-12) / start**2
     goal = Limited(aim, np.zeros_like(free.measured.disparity), stiffness)
     best, missed = replace(free, parameters=points), np.full(start.size, np.inf)
+    kept = replace(best, held=np.zeros_like(free.held))
+    in_vain = np.zeros(start.size, dtype=np.int64)
     for turn in range(TURNS):
         parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
-        measured = solver.measure(parameters)
+        measured, seen = solver.measure(parameters, "double"), solver.measure(parameters).disparity
         length = np.sqrt(squared(measured.disparity))
-        force = goal.force(measured.disparity)
+        force = goal.force(seen)
         price = np.sqrt(squared(force)) / (2 * np.maximum(length, 1e-300))
         best = Solution(
             parameters,
@@ -81,14 +111,22 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
             held=length <= enough,
             iterations=best.iterations + iterations,
         )
+        kept = _either(best.held, best, kept)
         change = np.sqrt(squared(force - goal.multiplier))
         settled = change <= SETTLED * np.sqrt(squared(force))
         if (best.held & settled).all():
             break
+        hopeless = (length > FAR * enough) & (length - aim > HOPELESS * missed)
+        in_vain = np.where(hopeless, in_vain + 1, 0)
+        if (in_vain >= GIVEN_UP).all():
+            break
         slow = ~best.held & (length - aim > PROGRESS * missed)
         missed = np.maximum(length - aim, 0)
-        goal = Limited(aim, force, np.where(slow, STIFFER * goal.stiffness, goal.stiffness))
-    return best
+        # training sees a disparity that is a little off, so that it is to aim as much lower
+        off = np.maximum(length - np.sqrt(squared(seen)), 0)
+        stiffness = np.where(slow, STIFFER * goal.stiffness, goal.stiffness)
+        goal = Limited(np.maximum(aim - off, 0), force, stiffness)
+    return _either(kept.held, kept, best)
 
 
 def _fairest(solver: Solver, free: Solution, points: Array, min_utility: float, stage: str) -> Solution:
@@ -98,9 +136,10 @@ def _fairest(solver: Solver, free: Solution, points: Array, min_utility: float, 
     share = np.full(size, min_utility + MARGIN * (1 - min_utility))
     goal = Fairest(share, utility, disparity, multiplier=np.ones(size), stiffness=np.full(size, 100.0))
     best, missed = replace(free, parameters=points), np.full(size, np.inf)
+    kept = replace(best, held=np.zeros_like(free.held))
     for turn in range(TURNS):
         parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
-        measured = solver.measure(parameters)
+        measured = solver.measure(parameters, "double")
         force = goal.force(measured.utility)
         short = min_utility - measured.utility / utility
         price = np.abs(utility) / (disparity * np.maximum(force, 1e-300))
@@ -111,6 +150,7 @@ def _fairest(solver: Solver, free: Solution, points: Array, min_utility: float, 
             held=short <= 0,
             iterations=best.iterations + iterations,
         )
+        kept = _either(best.held, best, kept)
         settled = np.abs(force - goal.multiplier) <= SETTLED * np.maximum(force, MARGIN)
         if (best.held & settled).all():
             break
@@ -118,4 +158,4 @@ def _fairest(solver: Solver, free: Solution, points: Array, min_utility: float, 
         missed = np.maximum(short, 0)
         stiffness = np.where(slow, STIFFER * goal.stiffness, goal.stiffness)
         goal = replace(goal, multiplier=force, stiffness=stiffness)
-    return best
+    return _either(kept.held, kept, best)

@@ -41,6 +41,13 @@ class Scaling:
         constant = deviation <= 1e-7 * np.maximum(np.abs(mean), 1e-30)
         return cls(mean.astype(np.float32), np.where(constant, 1.0, deviation).astype(np.float32))
 
+    @property
+    def is_needless(self) -> bool:
+        """Whether all features are on a common scale as they are."""
+        # scaled, a column that is rarely other than 0 would weigh as much as the rest
+        sizes = np.abs(np.concatenate([self.mean, self.scale]))
+        return bool(sizes.max(initial=0.0) <= LARGEST_SCALE)
+
     @classmethod
     def none(cls, data: RankingDataset) -> Scaling:
         """Take features as they are."""
@@ -71,6 +78,12 @@ class Model(ABC):
 
     together: bool
     """Whether the scores of many configurations come at the price of few."""
+
+    entries_a_block: int
+    """Scores (rows times configurations) to be worked on together, for tens of megabytes of work."""
+
+    most_iterations: int
+    """Steps of training after which what more would gain is not worth its time."""
 
     def __init__(self, data: RankingDataset, scaling: Scaling, hidden: tuple[int, ...] = ()) -> None:
         self.data = data
@@ -109,9 +122,11 @@ class Model(ABC):
 
 
 class LinearModel(Model):
-    """h(x) = w (x - mean) / scale; the mean shifts all scores alike, so that it plays no part in training."""
+    """h(x) = w (x - mean) / scale; the mean shifts all scores alike, so that training can do without it."""
 
     together = True
+    entries_a_block = 1 << 19
+    most_iterations = 300
 
     @property
     def size(self) -> int:
@@ -126,13 +141,18 @@ class LinearModel(Model):
     def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
         """Return the scores of some rows, (configurations, rows)."""
         effective = torch.from_numpy((parameters / self._divisor()).astype(np.float32))
-        return np.ascontiguousarray((self.features[rows] @ effective.T).numpy().T)
+        return np.ascontiguousarray((self._rows(rows) @ effective.T).numpy().T)
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
         """Return sum_rows slopes x / scale, (configurations, features)."""
         del parameters  # a linear score has the same slope everywhere
         given = torch.from_numpy(slopes.astype(np.float32))
-        return np.asarray((given @ self.features[rows]).numpy().astype(np.float64) / self._divisor())
+        return np.asarray((given @ self._rows(rows)).numpy().astype(np.float64) / self._divisor())
+
+    def _rows(self, rows: slice) -> Tensor:
+        """Return some rows, without the mean where it would drown what differs in products of float32."""
+        far = (np.abs(self.scaling.mean) > FAR_FROM_ZERO * self.scaling.scale).any()
+        return self.features[rows] - torch.from_numpy(self.scaling.mean) if far else self.features[rows]
 
     def _divisor(self) -> Array:
         divisor = self.scaling.scale.astype(np.float64)
@@ -144,22 +164,36 @@ class LinearModel(Model):
         linear = LinearScorer(self.size)
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(parameters))
-        return ScaledScorer(_blinded(linear, self.blind), self.scaling)
+        return ScaledScorer(_blinded(linear, self.blind), self.scaling).requires_grad_(False)
 
 
 class ModuleModel(Model):
     """Any torch module from features to scores, one configuration at a time."""
 
     together = False
+    entries_a_block = 1 << 15
+    most_iterations = 100
 
     def __init__(
         self, data: RankingDataset, scaling: Scaling, module: nn.Module, hidden: tuple[int, ...] = ()
     ) -> None:
         super().__init__(data, scaling, hidden)
         self.module = copy.deepcopy(module)
-        self.network = ScaledScorer(_blinded(self.module, self.blind), scaling)
+        # without dropout and the like: the objective is one function of the parameters
+        self.network = ScaledScorer(_blinded(self.module, self.blind), scaling).eval()
         if not self.size:
             raise InputError("the module has no parameters to train", column="model")
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """Refuse a module that cannot score the rows, before any training."""
+        rows = self.features[:2]
+        try:
+            with torch.no_grad():
+                self.network(rows)
+        except RuntimeError as error:  # what torch raises for shapes and types that do not fit
+            problem = f"the module must give one score to each row of {rows.shape[1]} features: {error}"
+            raise InputError(problem, column="model") from error
 
     @property
     def size(self) -> int:
@@ -222,6 +256,12 @@ def _flat(tensors: list[Tensor] | list[nn.Parameter]) -> Array:
 def _blinded(scorer: nn.Module, columns: tuple[int, ...]) -> nn.Module:
     return GroupBlind(scorer, columns) if columns else scorer
 
+
+FAR_FROM_ZERO = 10.0
+"""Deviations from 0, as many as the mean of a feature may be without being taken off."""
+
+LARGEST_SCALE = 10.0
+"""Features whose means and deviations are below this are taken as they are."""
 
 ROWS_A_BLOCK = 1 << 16
 """Rows looked at together."""

@@ -17,9 +17,6 @@ from fultr.training.task import Task
 
 Array = NDArray[np.float64]
 
-ENTRIES_A_BLOCK = 1 << 19
-"""Scores (rows times configurations) computed together, about 40 MB of work."""
-
 
 class Measured(NamedTuple):
     """Utility, (configurations,), and disparity, (configurations, groups, groups), of policies."""
@@ -79,7 +76,9 @@ class Objective:
             scores = self.model.scores(parameters, rows).astype(np.float64)
             by_score = self._by_score(scores, lists, rows, slopes)
             if self.entropy_weight[which].any():
-                entropy, slope = _entropies(scores, self.task.data.offsets[lists.start : lists.stop + 1])
+                entropy, slope = softmax_entropies(
+                    scores, self.task.data.offsets[lists.start : lists.stop + 1]
+                )
                 del entropy
                 weight = np.repeat(self._share[lists], self.task.data.lengths[lists])
                 by_score += self.entropy_weight[which, None] * weight * slope
@@ -99,7 +98,7 @@ class Objective:
             disparity += self._disparity(expected[1], lists, rows)
             if with_entropy:
                 inside = self.task.data.offsets[lists.start : lists.stop + 1]
-                entropy += _entropies(scores, inside)[0] @ self._share[lists]
+                entropy += softmax_entropies(scores, inside)[0] @ self._share[lists]
         return Measured(utility, disparity), entropy
 
     def _regularised(
@@ -111,7 +110,7 @@ class Objective:
     def _blocks(self, configurations: int) -> Iterator[tuple[slice, slice]]:
         """Yield lists that follow one another and their rows, as many as may be worked on together."""
         offsets, first = self.task.data.offsets, 0
-        rows = max(1, ENTRIES_A_BLOCK // configurations)
+        rows = max(1, self.model.entries_a_block // configurations)
         while first < offsets.size - 1:
             last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
             last = max(last, first + 1)
@@ -153,7 +152,7 @@ class Objective:
         return np.asarray(padded[:, where, group])
 
 
-def _entropies(scores: Array, offsets: NDArray[np.int64]) -> tuple[Array, Array]:
+def softmax_entropies(scores: Array, offsets: NDArray[np.int64]) -> tuple[Array, Array]:
     """Return H = -sum p log(p) of p = Softmax(h) for each list, and dH/dh = -p (log(p) + H) for each row."""
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     highest = np.maximum.reduceat(scores, starts, axis=1).repeat(lengths, axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fultr.arguments import finite_number, number_array
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.errors import InputError
 from fultr.policy import GroupBlind, LinearScorer, MLPScorer
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import ScaledScorer, Scaling
 from fultr.training.policy_files import read_policy_file, write_policy_file
+from fultr.training.settings import check_settings
 
 PLAIN = (
     "fairness_weight",
@@ -112,8 +115,8 @@ def _ranker_of(
     features = _texts(content["features"], "features")
     groups = _texts(content["groups"], "groups")
     scorer = _scorer_of(content["model"], len(features), tensors, module)
-    blind = [int(column) for column in content["hidden_columns"]]
-    if any(not 0 <= column < len(features) for column in blind):
+    blind = content["hidden_columns"]
+    if any(type(column) is not int or not 0 <= column < len(features) for column in blind):
         raise InputError("must be columns of the features", column="hidden_columns", value=blind)
     scaling = Scaling(
         _row(tensors, "scaling.mean", len(features)), _row(tensors, "scaling.scale", len(features))
@@ -122,13 +125,14 @@ def _ranker_of(
         raise InputError("must be above 0", column="scaling.scale")
     settings = {name: content["settings"][name] for name in (*PLAIN, "utility")}
     if isinstance(settings["utility"], list):
-        settings["utility"] = np.array(settings["utility"], dtype=np.float64)
+        settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
     bias = PositionBias.from_dict(content["position_bias"])
     kind = content["settings"]["model"]
     ranker = FairRanker(
         **settings, model=scorer if kind == "module" else kind, position_bias=bias, noise=noise
     )
+    check_settings(ranker.get_params(deep=False))
     ranker.scorer_ = ScaledScorer(GroupBlind(scorer, blind) if blind else scorer, scaling).requires_grad_(
         False
     )
@@ -138,9 +142,13 @@ def _ranker_of(
     ranker.n_features_in_ = len(features)
     trained = content["trained"]
     for name in ("l2", "multiplier", "training_utility", "training_disparity"):
-        setattr(ranker, f"{name}_", float(trained[name]))
-    ranker.training_queries_ = tensors["training_queries"].astype(np.int64)
+        setattr(ranker, f"{name}_", finite_number(trained[name], f"trained.{name}", -math.inf))
+    ranker.training_queries_ = tensors["training_queries"]
+    if ranker.training_queries_.ndim != 1 or ranker.training_queries_.dtype != np.int64:
+        raise InputError("must be a row of whole numbers", column="training_queries")
     ranker.validation_ = content["validation"]
+    if ranker.validation_ is not None and not isinstance(ranker.validation_, dict):
+        raise InputError("must be null or the measures by name", column="validation")
     return ranker
 
 
@@ -171,8 +179,9 @@ def _scorer_of(
         name = next(iter(sorted(set(wanted.items()) ^ set(found.items()))))[0]
         raise InputError("the weights in the file do not fit the scorer", column=f"scorer.{name}")
     for name, value in weights.items():
-        if not np.isfinite(value).all():
-            raise InputError("weights must be finite", column=f"scorer.{name}")
+        same_kind = np.issubdtype(value.dtype, np.floating) == scorer.state_dict()[name].is_floating_point()
+        if not same_kind or not np.isfinite(value).all():
+            raise InputError("weights must be finite numbers", column=f"scorer.{name}")
     scorer.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
     return scorer
 
@@ -199,4 +208,6 @@ def _row(tensors: dict[str, NDArray[Any]], name: str, size: int) -> NDArray[np.f
 def _texts(given: Any, name: str) -> list[str]:
     if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
         raise InputError("must be a list of names", column=name, value=given)
+    if len(set(given)) < len(given):
+        raise InputError("must be different names", column=name, value=given)
     return given

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.expectation.exact import Accuracy
 from fultr.training import lbfgs
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.goals import Goal, Penalised, squared
@@ -22,8 +23,7 @@ from fultr.training.task import Task
 Array = NDArray[np.float64]
 
 TOLERANCE = 1e-6
-MOST_ITERATIONS = 300
-"""Of L-BFGS: the gain of a step, relative to the value, at which it stops; and the steps it may take."""
+"""The gain of a step, relative to the value, below which training has settled."""
 
 ENTROPY_DECAY, LEAST_ENTROPY = 1 / 3, 1e-3
 """An entropy bonus is divided by 3 each time training has settled, as in the paper, and ends below this."""
@@ -118,9 +118,10 @@ class Solver:
             iterations=iterations,
         )
 
-    def measure(self, parameters: Array) -> Measured:
+    def measure(self, parameters: Array, accuracy: Accuracy = "single") -> Measured:
         """Return utility and disparity of each configuration on the training task."""
-        parts = [self._objective(some).measure(parameters[some]) for some in self._shifts()]
+        objective = Objective(self.task, self.model, np.zeros(1), accuracy=accuracy)
+        parts = [objective.measure(parameters[some]) for some in self._shifts()]
         return Measured(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
     def _shifts(self) -> list[NDArray[np.int64]]:
@@ -161,7 +162,11 @@ class Solver:
                 self.watch(function.settled(name, reached))
 
         return lbfgs.minimise(
-            function, search, tolerance=TOLERANCE, most_iterations=MOST_ITERATIONS, after_step=after_step
+            function,
+            search,
+            tolerance=TOLERANCE,
+            most_iterations=self.model.most_iterations,
+            after_step=after_step,
         )
 
 

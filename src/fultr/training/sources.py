@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.click_model import PositionBias
+from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import ClickLog, CompactLog, RankingDataset, log_from_frame
 from fultr.data.dataset_fields import column_names_of
 from fultr.errors import InputError
@@ -116,6 +116,14 @@ def position_bias_of(asked: PositionBias | None, source: Source) -> PositionBias
     )
 
 
+def noise_of(asked: ClickNoise | None, source: Source) -> ClickNoise | None:
+    """Return the noise to take off: the one asked for, or that of the log; none where there is none."""
+    if isinstance(source, RankingDataset):
+        return None
+    noise = source.noise if asked is None else asked
+    return None if noise == ClickNoise() else noise
+
+
 def _bias_of_propensities(log: ClickLog | CompactLog) -> PositionBias | None:
     """Return v_k if all logged propensities of a position are the same, and every position has some."""
     entries = log if isinstance(log, ClickLog) else log.cells
@@ -146,6 +154,14 @@ def with_groups(source: Source, names: tuple[str, ...]) -> Source:
     return renamed if isinstance(source, RankingDataset) else replace(source, data=renamed)
 
 
+def refuse_other_order(names: tuple[str, ...], trained: tuple[str, ...]) -> None:
+    """Refuse the features of the training in another order; features of other names may be the same ones."""
+    if names != trained and set(names) == set(trained):
+        moved = next(name for name, wanted in zip(names, trained, strict=True) if name != wanted)
+        problem = f"features must come in the order of the training: {', '.join(trained)}"
+        raise InputError(problem, column="features", value=moved)
+
+
 def split_by_query(source: Source, share: float, seed: int) -> tuple[Source, Source]:
     """Put aside a share of the queries, with all that is known of them."""
     if isinstance(source, ClickLog):
@@ -166,6 +182,6 @@ def query_digests(data: RankingDataset) -> NDArray[np.int64]:
     """
     if data.query_id is None:
         return np.empty(0, dtype=np.int64)
-    names = np.unique(data.query_id).astype(str)
-    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    names = np.unique(data.query_id).tolist()
+    digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in names]
     return np.sort(np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64))

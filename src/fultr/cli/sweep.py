@@ -1,0 +1,176 @@
+"""`fultr sweep`: what fairness costs, as policies for many fairness weights."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
+from fultr.cli.output import print_facts, print_json, print_table, results, say
+from fultr.cli.training_options import (
+    DEFAULT_CHECKPOINT_EVERY,
+    L2,
+    CheckpointEvery,
+    Clip,
+    EntropyWeight,
+    EpsMinus,
+    EpsPlus,
+    GroupBlind,
+    Hidden,
+    Inputs,
+    Log,
+    Model,
+    ModelName,
+    Out,
+    Protocol,
+    ProtocolName,
+    RelevantFrom,
+    Resume,
+    Source,
+    TopK,
+    Valid,
+    ValidShare,
+    click_noise,
+    numbers_of,
+    share_of,
+)
+from fultr.cli.training_run import Place, run_training
+from fultr.training import FairRanker, Frontier, save
+from fultr.training import sweep as sweep_over
+from fultr.training.frontier import FAIRNESS_WEIGHTS, FrontierPoint
+from fultr.training.run_folder import RunFolder, writing
+from fultr.training.solving import Watcher
+
+POLICIES = "policies"
+PICTURES = ("frontier.png", "frontier.svg")
+
+
+def sweep(
+    log: Log,
+    out: Out,
+    lambdas: Annotated[
+        list[str] | None, typer.Option(help="Fairness weights, e.g. 0,0.1,1,10. [default: the paper's ten]")
+    ] = None,
+    l2: L2 = None,
+    seeds: Annotated[
+        list[str] | None, typer.Option(help="Seeds of the initial parameters, e.g. 0,1,2. [default: --seed]")
+    ] = None,
+    model: Model = ModelName.LINEAR,
+    hidden: Hidden = None,
+    eta: Eta = None,
+    bias: BiasFile = None,
+    eps_plus: EpsPlus = None,
+    eps_minus: EpsMinus = None,
+    valid: Valid = None,
+    valid_share: ValidShare = None,
+    protocol: Protocol = ProtocolName.EXACT,
+    group_blind: GroupBlind = False,
+    top_k: TopK = None,
+    clip: Clip = None,
+    entropy_weight: EntropyWeight = None,
+    relevant_from: RelevantFrom = None,
+    items: Items = None,
+    column: Column = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    checkpoint_every: CheckpointEvery = DEFAULT_CHECKPOINT_EVERY,
+    json: Json = False,
+) -> None:
+    """Train a policy for each of many fairness weights: what fairness costs in utility, as table and picture.
+
+    For each fairness weight the policy that does best on validation clicks is saved.
+
+    \b
+    Example:
+      fultr sweep clicks.parquet --out sweep
+      fultr sweep clicks.parquet --lambdas 0,0.1,1,10 --l2 0.01,0.1 --out sweep --json
+    """
+    further = {
+        "fairness_weights": numbers_of(lambdas, "--lambdas") or list(FAIRNESS_WEIGHTS),
+        "seeds": numbers_of(seeds, "--seeds", int) or [seed],
+    }
+    ranker = FairRanker(
+        model=model.value,
+        hidden=numbers_of(hidden, "--hidden", int),
+        l2=numbers_of(l2, "--l2"),
+        position_bias=position_bias(eta, bias),
+        noise=click_noise(eps_plus, eps_minus),
+        top_k=top_k,
+        clip=clip,
+        group_blind=group_blind,
+        entropy_weight=entropy_weight,
+        protocol=protocol.value,
+        valid_share=share_of(valid, valid_share),
+        seed=seed,
+    )
+
+    def train(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
+        front = sweep_over(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
+        return write_frontier(front, folder.path)
+
+    inputs = Inputs(log, valid, items, renamed_columns(column), relevant_from)
+    found = run_training("sweep", ranker, further, inputs, Place(out, resume, checkpoint_every), train)
+    if json:
+        print_json({"run": str(out), **found})
+        return
+    print_frontier(results(), found, out)
+
+
+def write_frontier(front: Frontier, folder: Path) -> dict[str, Any]:
+    """Write all that a sweep found, and return what results.json says of it."""
+    files = ["frontier.csv", "frontier.json"]
+    with writing(folder):
+        front.to_csv(folder / "frontier.csv")
+        front.to_json(folder / "frontier.json")
+        if importlib.util.find_spec("matplotlib") is None:
+            say("fultr: no pictures, since there is no matplotlib: pip install 'fultr[plots]'")
+        else:
+            files += [front.plot(folder / name).name for name in PICTURES]
+        (folder / POLICIES).mkdir(exist_ok=True)
+        policies = [_write_policy(front, point, folder) for point in front.chosen]
+    return {"policies": policies, "trained": len(front.points), "files": files}
+
+
+def _write_policy(front: Frontier, point: FrontierPoint, folder: Path) -> dict[str, Any]:
+    several = len({one.seed for one in front.points}) > 1
+    name = f"lambda-{repr(point.fairness_weight).removesuffix('.0')}"
+    name = f"{POLICIES}/{name}{f'-seed-{point.seed}' if several else ''}.safetensors"
+    ranker = front.ranker(point)
+    save(ranker, folder / name)
+    row = {key: value for key, value in asdict(point).items() if key != "chosen"}
+    if ranker.validation_ is None:  # training clicks stood in
+        row |= {"valid_utility": None, "valid_disparity": None}
+    return {
+        **row,
+        "intervals": None if ranker.validation_ is None else ranker.validation_["intervals"],
+        "non_dominated": point in front.non_dominated,
+        "policy": name,
+    }
+
+
+def print_frontier(console: Console, found: dict[str, Any], out: Path) -> None:
+    """Print the policies that stand for their fairness weight, and where everything is."""
+    several = len({row["seed"] for row in found["policies"]}) > 1
+    numbers = ("train_utility", "train_disparity", "valid_utility", "valid_disparity")
+    rows = [
+        (
+            f"{row['fairness_weight']:g}" + (f" (seed {row['seed']})" if several else ""),
+            f"{row['l2']:g}",
+            *("-" if row[name] is None else f"{row[name]:.4f}" for name in numbers),
+            "*" if row["non_dominated"] else "",
+        )
+        for row in found["policies"]
+    ]
+    names = ("training utility", "training disparity", "validation utility", "validation disparity")
+    print_table(console, "What fairness costs", ("lambda", "l2", *names, ""), rows)
+    console.print("* no other has more utility and less disparity on validation clicks\n")
+    facts = [
+        ("policies", f"{out / POLICIES}, {len(found['policies'])} of {found['trained']} trained"),
+        ("frontier", ", ".join(str(out / name) for name in found["files"])),
+    ]
+    print_facts(console, "Written", facts)

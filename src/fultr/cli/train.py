@@ -1,0 +1,216 @@
+"""`fultr train`: from clicks to a saved policy, under a limit of the disparity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
+from fultr.cli.output import print_facts, print_json, print_table, results
+from fultr.cli.rank import POLICY_FILE
+from fultr.cli.training_options import (
+    DEFAULT_CHECKPOINT_EVERY,
+    L2,
+    OPTIONS,
+    CheckpointEvery,
+    Clip,
+    EntropyWeight,
+    EpsMinus,
+    EpsPlus,
+    GroupBlind,
+    Hidden,
+    Inputs,
+    Log,
+    Model,
+    ModelName,
+    Out,
+    Protocol,
+    ProtocolName,
+    RelevantFrom,
+    Resume,
+    Source,
+    TopK,
+    Valid,
+    ValidShare,
+    click_noise,
+    numbers_of,
+    share_of,
+)
+from fultr.cli.training_run import Place, run_training
+from fultr.errors import InputError
+from fultr.training import FairRanker, save
+from fultr.training.run_folder import RunFolder, writing
+from fultr.training.solving import Watcher
+
+MOST_PAIRS = 6
+"""Pairs of groups whose disparity is printed; all are in results.json."""
+
+
+def train(
+    log: Log,
+    out: Out,
+    max_disparity: Annotated[
+        float | None, typer.Option(min=0.0, help="The most that the disparity may be on the training clicks.")
+    ] = None,
+    fairness_weight: Annotated[
+        float | None,
+        typer.Option("--lambda", min=0.0, help="Instead: what disparity^2 costs; 1 if no goal is given."),
+    ] = None,
+    min_utility: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Instead: share of the best utility to keep; be fairest there."),
+    ] = None,
+    model: Model = ModelName.LINEAR,
+    hidden: Hidden = None,
+    l2: L2 = None,
+    eta: Eta = None,
+    bias: BiasFile = None,
+    eps_plus: EpsPlus = None,
+    eps_minus: EpsMinus = None,
+    valid: Valid = None,
+    valid_share: ValidShare = None,
+    protocol: Protocol = ProtocolName.EXACT,
+    group_blind: GroupBlind = False,
+    top_k: TopK = None,
+    clip: Clip = None,
+    entropy_weight: EntropyWeight = None,
+    relevant_from: RelevantFrom = None,
+    items: Items = None,
+    column: Column = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    checkpoint_every: CheckpointEvery = DEFAULT_CHECKPOINT_EVERY,
+    json: Json = False,
+) -> None:
+    """Train a ranking policy from clicks: as useful as can be, with a disparity below a limit.
+
+    The position bias and the click noise are those of the log unless they are given. Everything is kept in
+    the folder --out. A run that was stopped or killed goes on with the same command and --resume, and ends
+    with the same policy.
+
+    \b
+    Example:
+      fultr train clicks.parquet --max-disparity 0.1 --out run
+      fultr train clicks.parquet --max-disparity 0.1 --out run --resume
+    """
+    goal: dict[str, Any] = {
+        "max_disparity": max_disparity,
+        "fairness_weight": fairness_weight,
+        "min_utility": min_utility,
+    }
+    _refuse_several(goal)
+    ranker = FairRanker(
+        **goal,
+        model=model.value,
+        hidden=numbers_of(hidden, "--hidden", int),
+        l2=numbers_of(l2, "--l2"),
+        position_bias=position_bias(eta, bias),
+        noise=click_noise(eps_plus, eps_minus),
+        top_k=top_k,
+        clip=clip,
+        group_blind=group_blind,
+        entropy_weight=entropy_weight,
+        protocol=protocol.value,
+        valid_share=share_of(valid, valid_share),
+        seed=seed,
+    )
+
+    def fit(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
+        ranker.fit(source, valid=valid, checkpoints=folder, watch=watch)
+        with writing(folder.path / POLICY_FILE):
+            save(ranker, folder.path / POLICY_FILE)
+        return _results(ranker)
+
+    inputs = Inputs(log, valid, items, renamed_columns(column), relevant_from)
+    found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
+    if json:
+        print_json({"run": str(out), **found})
+        return
+    print_trained(results(), found, out)
+
+
+def _refuse_several(goal: dict[str, Any]) -> None:
+    given = [OPTIONS[name] for name, value in goal.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"give {given[0]} or {given[1]}, not both")
+
+
+def _results(ranker: FairRanker) -> dict[str, Any]:
+    """Return the numbers of a trained ranker: nothing that depends on when and how often it was stopped."""
+    return {
+        "goal": {
+            name: getattr(ranker, name)
+            for name in ("max_disparity", "fairness_weight", "min_utility")
+            if getattr(ranker, name) is not None
+        },
+        "multiplier": ranker.multiplier_,
+        "l2": ranker.l2_,
+        "training": {"utility": ranker.training_utility_, "disparity": ranker.training_disparity_},
+        "validation": ranker.validation_,
+        "policy": POLICY_FILE,
+    }
+
+
+def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
+    """Print what was trained: its utility and disparity, and where it is."""
+    training, validation = found["training"], found["validation"]
+    root = None if validation is None else validation["disparity_squared"] ** 0.5
+    dcg, interval = None, None
+    if validation is not None:
+        dcg, interval = validation["dcg"], validation["intervals"].get("dcg")
+    rows = [
+        ("utility", _number(training["utility"]), _number(dcg), _bounds(interval)),
+        ("disparity", _number(training["disparity"]), _number(root), ""),
+    ]
+    if validation is not None:
+        rows += [(f"  {pair}", "", value, bounds) for pair, value, bounds in _pairs(validation)]
+    columns = ("", "training", "validation", "95% interval")
+    print_table(console, "Utility and disparity", columns, rows)
+    console.print()
+    facts = [
+        ("fairness weight", f"{found['multiplier']:.6g}{_reason(found['goal'])}"),
+        ("l2", f"{found['l2']:g}"),
+        ("policy", str(out / found["policy"])),
+        ("run", f"{out} (config.json, metrics.jsonl, results.json)"),
+    ]
+    print_facts(console, "Policy", facts)
+
+
+def _reason(goal: dict[str, float]) -> str:
+    if "max_disparity" in goal:
+        return f", found for a disparity of at most {goal['max_disparity']:g}"
+    if "min_utility" in goal:
+        return f", found for {goal['min_utility']:.4g} of the best utility"
+    return ""
+
+
+def _pairs(validation: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the disparity of each pair of groups with its interval, if there are not too many."""
+    names, values = validation["groups"], validation["disparity"]
+    interval = validation["intervals"].get("disparity")
+    pairs = [(first, second) for second in range(len(names)) for first in range(second)]
+    if len(pairs) > MOST_PAIRS:
+        return []
+
+    def of(values: Any, first: int, second: int) -> Any:
+        return values[first][second] if isinstance(values, list) else values
+
+    return [
+        (
+            f"D ({names[first]}, {names[second]})",
+            _number(of(values, first, second)),
+            "" if interval is None else _bounds([of(bound, first, second) for bound in interval]),
+        )
+        for first, second in pairs
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _bounds(interval: list[float | None] | None) -> str:
+    return "" if interval is None else " to ".join(_number(bound) for bound in interval)

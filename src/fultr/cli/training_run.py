@@ -1,0 +1,205 @@
+"""What `fultr train` and `fultr sweep` have in common: a run that is watched, stopped and taken up again."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fultr import __version__
+from fultr.cli.output import say
+from fultr.cli.training_options import OPTIONS, Inputs, Source, in_names_of_options, settings_of
+from fultr.errors import FultrError, InputError, WriteError
+from fultr.training import FairRanker, UnreachableLimitError
+from fultr.training.fair_ranker import L2_OF_PAPER, L2_ONE_BY_ONE
+from fultr.training.paper_protocol import PAPER
+from fultr.training.run_folder import CONFIG, RunFolder, results_of_run
+from fultr.training.solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
+
+USUAL_TURNS = 8
+"""Turns that training under a limit usually takes."""
+
+USUAL_ITERATIONS = {"exact": 120, "paper": 2 * PAPER.validate_every * PAPER.patience}
+"""Iterations that the first stage of training usually takes."""
+
+Training = Callable[[RunFolder, Source, Source | None, Watcher], dict[str, Any]]
+"""Trains, writes what was trained into the folder, and returns the results."""
+
+
+class StoppedError(FultrError):
+    """Someone stopped the command; the message says what is left and how to go on."""
+
+    def __init__(self, number: int, message: str) -> None:
+        self.exit_code = 128 + number
+        super().__init__(message)
+
+
+class _Signalled(KeyboardInterrupt):
+    """A signal that ends the work as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is kept, and how."""
+
+    out: Path
+    resume: bool
+    checkpoint_every: float
+
+
+def run_training(
+    command: str, ranker: FairRanker, further: dict[str, Any], inputs: Inputs, place: Place, train: Training
+) -> dict[str, Any]:
+    """Train in a run folder, or go on, and return the results; those of a finished run are just read.
+
+    Parameters
+    ----------
+    command
+        Of which it is a run.
+    ranker, further
+        All settings: those of a ranker, and others.
+    inputs, place
+        What is trained on, and where the run is kept.
+    train
+        Does the work.
+    """
+    with _stoppable(place.out), in_names_of_options():
+        config = {
+            "command": command,
+            "fultr_version": __version__,
+            "inputs": inputs.describe(),
+            "settings": {**settings_of(ranker), **further},
+        }
+        results = results_of_run(place.out, config, resume=place.resume)
+        if results is not None:
+            say(f"fultr: the run in {place.out} has finished already; these are its results")
+            return results
+        source, valid = inputs.read(ranker)
+        with RunFolder.open(
+            place.out, config, resume=place.resume, checkpoint_every=place.checkpoint_every
+        ) as folder:
+            with _watching(folder, ranker, _stages(ranker, further)) as watch:
+                results = train(folder, source, valid, watch)
+            folder.finish(results)
+    return results
+
+
+@contextmanager
+def _stoppable(out: Path) -> Iterator[None]:
+    """Turn signals, a full disk and a limit that cannot be reached into what to say about them."""
+    kept = (
+        f"what was trained up to the last checkpoint is kept in {out}; the same command with --resume goes on"
+    )
+    try:
+        with _terminated_as_interrupted():
+            yield
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, _Signalled) else signal.SIGINT
+        left = kept if (out / CONFIG).exists() else "nothing was written"
+        raise StoppedError(number, f"stopped by {signal.Signals(number).name}; {left}") from error
+    except WriteError as error:
+        left = f"; {kept} once it can be written" if (out / CONFIG).exists() else ""
+        raise WriteError(f"{error}{left}") from error
+    except UnreachableLimitError as error:
+        problem = (
+            f"no policy was found whose disparity on the training clicks is at most {error.limit:g}; the"
+            f" lowest found is {error.lowest:.6g}. Raise {OPTIONS['max_disparity']}, or ask for the fairest"
+            f" policy at a price with {OPTIONS['min_utility']}, in another folder"
+        )
+        raise InputError(problem) from error
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM end the work as Ctrl-C does, unless someone else already looks after it."""
+    usual = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Signalled(number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stages(ranker: FairRanker, further: dict[str, Any]) -> int:
+    """Return about how many stages training has."""
+    if ranker.l2 is not None:
+        costs = np.size(ranker.l2)
+    else:
+        costs = len(L2_OF_PAPER if ranker.protocol == "paper" else L2_ONE_BY_ONE)
+    weights, seeds = (len(further.get(name, (0,))) for name in ("fairness_weights", "seeds"))
+    configurations = costs * weights * seeds
+    if ranker.protocol == "paper":
+        return configurations
+    entropy = ranker.entropy_weight or 0.0
+    fading = 0
+    while entropy > LEAST_ENTROPY:
+        fading, entropy = fading + 1, entropy * ENTROPY_DECAY
+    turns = 1 if ranker.max_disparity is None and ranker.min_utility is None else 1 + USUAL_TURNS
+    return turns * (1 + fading) * (1 if ranker.model == "linear" else configurations)
+
+
+@contextmanager
+def _watching(folder: RunFolder, ranker: FairRanker, stages: int) -> Iterator[Watcher]:
+    """Give a watcher that writes metrics and, on a terminal, shows what is reached and the time left."""
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield folder.record
+        return
+    done = ShareDone(stages, USUAL_ITERATIONS[ranker.protocol])
+    shown = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*shown, console=console, transient=True) as bar:
+        task = bar.add_task("training", total=1.0)
+
+        def watch(reached: Settled) -> None:
+            folder.record(reached)
+            line = f"{reached.stage}  utility {reached.utility:.4f}  disparity {reached.disparity:.4f}"
+            share = done.after(folder.stages_done, reached.stage, reached.iterations)
+            bar.update(task, completed=share, description=line)
+
+        yield watch
+
+
+class ShareDone:
+    """A guess of how much of the training is done, from stages done and how long stages were so far."""
+
+    def __init__(self, stages: int, usual_iterations: int) -> None:
+        self.stages = stages
+        self.usual = float(usual_iterations)
+        self.lengths: dict[str, int] = {}
+        self.share = 0.0
+
+    def after(self, stages_done: int, stage: str, iterations: int) -> float:
+        """Return the share done, which never falls and stays below 1."""
+        before = [length for name, length in self.lengths.items() if name != stage]
+        self.lengths[stage] = iterations
+        usual = sum(before) / len(before) if before else self.usual
+        now = stages_done + iterations / (iterations + max(usual, 1.0))
+        self.share = max(self.share, min(now / max(self.stages, stages_done + 1), 0.99))
+        return self.share

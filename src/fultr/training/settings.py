@@ -1,0 +1,89 @@
+"""What a ranker may be told: each setting by itself, before any data is seen."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fultr.arguments import checked_number, number_array, whole_number
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.errors import InputError
+
+GOALS = ("fairness_weight", "max_disparity", "min_utility")
+SWITCHES = ("utility_ips", "disparity_ips", "group_blind", "scale_features")
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """Refuse settings of `FairRanker` that can be right for no data, and say what would be."""
+    _check_goals(settings)
+    _check_kinds(settings)
+    whole_number(settings["seed"], "seed")
+    if settings["top_k"] is not None:
+        whole_number(settings["top_k"], "top_k", least=1)
+    positive = ("clip", "must be above 0", lambda got: got > 0)
+    at_least = ("entropy_weight", "must be 0 or more", lambda got: 0 <= got < math.inf)
+    for name, rule, holds in (positive, at_least):
+        if settings[name] is not None:
+            checked_number(settings[name], name, rule, holds)
+    rule = "must be 0 or more and less than 1"
+    checked_number(settings["valid_share"], "valid_share", rule, lambda got: 0 <= got < 1)
+    if settings["l2"] is not None:
+        costs = number_array(settings["l2"], "l2")
+        if costs.ndim > 1 or not costs.size or not np.isfinite(costs).all() or (costs < 0).any():
+            raise InputError(
+                "must be one or more finite numbers, 0 or more", column="l2", value=settings["l2"]
+            )
+    _check_utility(settings["utility"])
+    for width in _widths(settings["hidden"]):
+        whole_number(width, "hidden", least=1)
+
+
+def _check_goals(settings: dict[str, Any]) -> None:
+    given = {name: settings[name] for name in GOALS if settings[name] is not None}
+    if len(given) > 1:
+        raise InputError(f"give only one of {', '.join(GOALS)}", column=list(given)[1])
+    for name, value in given.items():
+        if name == "min_utility":
+            checked_number(value, name, "must be a share above 0 and at most 1", lambda got: 0 < got <= 1)
+        else:
+            checked_number(value, name, "must be 0 or more", lambda got: 0 <= got < math.inf)
+    protocol = settings["protocol"]
+    if protocol not in ("exact", "paper"):
+        raise InputError("must be 'exact' or 'paper'", column="protocol", value=protocol)
+    if protocol == "paper" and "fairness_weight" not in given and given:
+        raise InputError("the paper's protocol trains for a fairness_weight only", column=next(iter(given)))
+
+
+def _check_kinds(settings: dict[str, Any]) -> None:
+    model, bias, noise = (settings[name] for name in ("model", "position_bias", "noise"))
+    if not isinstance(model, nn.Module) and model not in ("linear", "mlp"):
+        raise InputError("must be 'linear', 'mlp' or a torch module", column="model", value=model)
+    if bias is not None and not isinstance(bias, PositionBias):
+        raise InputError("must be a PositionBias", column="position_bias", value=bias)
+    if noise is not None and not isinstance(noise, ClickNoise):
+        raise InputError("must be a ClickNoise", column="noise", value=noise)
+    for name in SWITCHES:
+        value = settings[name]
+        if not isinstance(value, (bool, np.bool_)) and not (name == "scale_features" and value is None):
+            raise InputError("must be True or False", column=name, value=value)
+
+
+def _check_utility(utility: Any) -> None:
+    if isinstance(utility, str) and utility in ("dcg", "average_rank"):
+        return
+    weights = None if isinstance(utility, str) or utility is None else number_array(utility, "utility")
+    if weights is None or weights.ndim != 1 or not weights.size or not np.isfinite(weights).all():
+        problem = "must be 'dcg', 'average_rank', or the weights of positions 1, 2, ..., all finite"
+        raise InputError(problem, column="utility", value=utility)
+
+
+def _widths(hidden: Any) -> tuple[Any, ...]:
+    if hidden is None:
+        return ()
+    if isinstance(hidden, (str, bytes)) or not hasattr(hidden, "__iter__") or not len(hidden):
+        problem = "must be the widths of one or more hidden layers, such as [64]"
+        raise InputError(problem, column="hidden", value=hidden)
+    return tuple(hidden)

@@ -1,0 +1,218 @@
+"""What every ranker must do, whatever it learns: one suite for all of them.
+
+A ranker is made by a function of settings, is trained by `fit(source)`, and then scores and ranks lists. A
+test module derives a class of `Contract`, and has a fixture `candidate` that goes through the rankers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+from fultr import ClickLog, InputError, RankingDataset
+from tests.training_tasks import BIAS, random_log
+
+WIDTH = 4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A ranker to check: how it is made, and whether it learns from clicks or from labelled lists."""
+
+    make: Callable[..., Any]
+    labelled: bool = False
+
+    def source(self, data: RankingDataset) -> RankingDataset | ClickLog:
+        """Return what the ranker learns from: labelled lists, or clicks on them."""
+        return data if self.labelled else clicks_on(data)
+
+    def train(self, data: RankingDataset, **settings: Any) -> Any:
+        """Train a new ranker on lists, or on clicks on them."""
+        return self.make(**settings).fit(self.source(data))
+
+
+def lists(*, seed: int = 0, count: int = 24, groups: int = 2) -> RankingDataset:
+    """Lists of 2 to 6 items, whose relevance follows the first feature."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 7, size=count)
+    rows = int(lengths.sum())
+    features = rng.normal(size=(rows, WIDTH))
+    return RankingDataset(
+        features,
+        np.cumsum([0, *lengths]),
+        group=rng.integers(groups, size=rows),
+        group_names=[f"group {code}" for code in range(groups)],
+        relevance=1 / (1 + np.exp(-2 * features[:, 0])),
+        query_id=np.arange(count) + 1000 * seed,
+        doc_id=np.arange(rows),
+        group_columns=[WIDTH - 1],
+    )
+
+
+def clicks_on(data: RankingDataset, seed: int = 0) -> ClickLog:
+    return random_log(data, impressions=400, seed=seed)
+
+
+def rows_of_list(data: RankingDataset, which: int) -> NDArray[np.int64]:
+    return np.arange(data.offsets[which], data.offsets[which + 1])
+
+
+def frozen(data: RankingDataset) -> RankingDataset:
+    """Return the same lists in arrays that cannot be written to."""
+    for name in ("features", "offsets", "group", "relevance", "query_id", "doc_id"):
+        values = getattr(data, name)
+        if values is not None:
+            values.flags.writeable = False
+    return data
+
+
+def contents(source: RankingDataset | ClickLog) -> list[bytes]:
+    """Return all numbers of lists, and of clicks on them."""
+    data = source if isinstance(source, RankingDataset) else source.data
+    arrays: list[Any] = [data.features, data.offsets, data.group, data.relevance]
+    arrays += [] if isinstance(source, RankingDataset) else [source.lists, source.position, source.click]
+    return [array.tobytes() for array in arrays if array is not None]
+
+
+class Contract:
+    """The tests; `candidate` is parametrised by the module that uses them."""
+
+    def test_fitting_twice_is_fitting_once(self, candidate: Candidate) -> None:
+        source, test = candidate.source(lists()), lists(seed=9)
+        once, twice = candidate.make().fit(source), candidate.make()
+        twice.fit(candidate.source(lists(seed=5)))
+        twice.fit(source)
+        np.testing.assert_array_equal(once.predict(test), twice.predict(test))
+
+    def test_the_same_seed_gives_the_same_policy(self, candidate: Candidate) -> None:
+        data, test = lists(), lists(seed=9)
+        state = torch.random.get_rng_state()
+        one, other = candidate.train(data, seed=3), candidate.train(data, seed=3)
+        np.testing.assert_array_equal(one.predict(test), other.predict(test))
+        np.testing.assert_array_equal(
+            one.sample_rankings(test, 5, seed=1), other.sample_rankings(test, 5, seed=1)
+        )
+        assert torch.equal(torch.random.get_rng_state(), state)
+
+    def test_it_learns(self, candidate: Candidate) -> None:
+        ranker, test = candidate.train(lists()), lists(seed=9)
+        assert test.relevance is not None
+        found = np.corrcoef(ranker.predict(test), test.relevance)[0, 1]
+        assert found > 0.3
+
+    def test_scores_depend_on_nothing_but_the_row(self, candidate: Candidate) -> None:
+        ranker, test = candidate.train(lists()), lists(seed=9)
+        scores, ranks = ranker.predict(test), ranker.rank(test)
+        assert scores.shape == ranks.shape == (test.rows,)
+        assert scores.dtype == np.float64
+        backwards = test[::-1]
+        rows = np.concatenate([rows_of_list(test, which) for which in range(len(test))[::-1]])
+        np.testing.assert_allclose(ranker.predict(backwards), scores[rows], atol=1e-6)
+        np.testing.assert_array_equal(ranker.rank(backwards), ranks[rows])
+        some = test[[3, 0]]
+        rows = np.concatenate([rows_of_list(test, which) for which in (3, 0)])
+        np.testing.assert_allclose(ranker.predict(some), scores[rows], atol=1e-6)
+        np.testing.assert_array_equal(ranker.rank(some), ranks[rows])
+
+    def test_the_order_of_items_says_nothing(self, candidate: Candidate) -> None:
+        ranker, test = candidate.train(lists()), lists(seed=9)
+        rng = np.random.default_rng(0)
+        order = np.concatenate([rng.permutation(rows_of_list(test, which)) for which in range(len(test))])
+        assert test.relevance is not None
+        assert test.doc_id is not None
+        mixed = replace(
+            test,
+            features=test.features[order],
+            group=test.group[order],
+            relevance=test.relevance[order],
+            doc_id=test.doc_id[order],
+        )
+        np.testing.assert_allclose(ranker.predict(mixed), ranker.predict(test)[order], atol=1e-6)
+        # scores by rank, since items whose scores are the same up to rounding may change places
+        by_rank = [
+            ranker.predict(data)[np.lexsort((ranker.rank(data), data.list_of_row))] for data in (mixed, test)
+        ]
+        np.testing.assert_allclose(*by_rank, atol=1e-6)
+
+    def test_ranks_follow_the_scores(self, candidate: Candidate) -> None:
+        ranker, test = candidate.train(lists()), lists(seed=9)
+        scores, ranks = ranker.predict(test), ranker.rank(test)
+        for which in range(len(test)):
+            rows = rows_of_list(test, which)
+            assert sorted(ranks[rows]) == list(range(1, rows.size + 1))
+            by_rank = scores[rows][np.argsort(ranks[rows])]
+            assert (np.diff(by_rank) <= 0).all()
+
+    def test_inputs_are_not_changed(self, candidate: Candidate) -> None:
+        # arrays that cannot be written to show any attempt
+        data, test = frozen(lists()), frozen(lists(seed=9))
+        candidate.train(data).predict(test)
+        source = candidate.source(lists())
+        before = contents(source)
+        candidate.make().fit(source)
+        assert contents(source) == before
+
+    def test_a_list_of_one_item(self, candidate: Candidate) -> None:
+        data = lists()
+        single = RankingDataset(
+            np.concatenate([data.features, np.ones((1, WIDTH))]),
+            [*data.offsets, data.rows + 1],
+            group=[*data.group, 0],
+            group_names=data.group_names,
+            relevance=[*(data.relevance if data.relevance is not None else ()), 1.0],
+        )
+        ranker = candidate.train(single)
+        assert ranker.rank(single)[-1] == 1
+        assert np.isfinite(ranker.predict(single)).all()
+
+    def test_one_group(self, candidate: Candidate) -> None:
+        ranker = candidate.train(lists(groups=1))
+        assert np.isfinite(ranker.predict(lists(seed=9))).all()
+
+    @pytest.mark.parametrize("share", [0.3, 1.0])
+    def test_unknown_groups(self, candidate: Candidate, share: float) -> None:
+        data = lists()
+        group = np.where(np.random.default_rng(1).random(data.rows) < share, -1, data.group)
+        ranker = candidate.train(replace(data, group=group))
+        assert np.isfinite(ranker.predict(lists(seed=9))).all()
+
+    def test_queries_without_a_click(self, candidate: Candidate) -> None:
+        if candidate.labelled:
+            pytest.skip("learns from no clicks")
+        log = clicks_on(lists())
+        silent = log.data.list_of_row[log.row_of_entry] < 4
+        quiet = replace(log, click=log.click & ~silent)
+        assert np.isfinite(candidate.make().fit(quiet).predict(lists(seed=9))).all()
+
+    def test_another_number_of_features_is_refused(self, candidate: Candidate) -> None:
+        ranker, test = candidate.train(lists()), lists(seed=9)
+        for width in (WIDTH - 1, WIDTH + 1, 1):
+            other = RankingDataset(np.ones((test.rows, width)), test.offsets)
+            for use in (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2)):
+                with pytest.raises(InputError, match="features"):
+                    use(other)
+
+    def test_it_cannot_be_used_before_it_is_trained(self, candidate: Candidate) -> None:
+        ranker, test = candidate.make(), lists(seed=9)
+        for use in (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2)):
+            with pytest.raises(NotFittedError, match="fit"):
+                use(test)
+
+    def test_counts_train_like_the_log(self, candidate: Candidate) -> None:
+        if candidate.labelled or getattr(candidate.make(), "protocol", "") == "paper":
+            pytest.skip("learns from no counts")
+        log, test = clicks_on(lists()), lists(seed=9)
+        # the split by query is drawn in another order, so that only training without one must agree
+        settings = {"valid_share": 0, "l2": 0.01}
+        once, counted = (candidate.make(**settings).fit(source) for source in (log, log.compact()))
+        np.testing.assert_allclose(once.predict(test), counted.predict(test), atol=1e-6)
+
+    def test_the_position_bias_is_kept(self, candidate: Candidate) -> None:
+        assert candidate.train(lists()).position_bias_ == BIAS

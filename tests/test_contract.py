@@ -1,0 +1,41 @@
+"""FairRanker in all its forms keeps the contract of rankers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fultr import FairRanker
+from fultr.training import fair_ranker
+from fultr.training.paper_protocol import PaperSettings
+from tests.ranker_contract import Candidate, Contract
+from tests.training_tasks import BIAS
+
+
+def made(**settings: Any) -> Any:
+    """Return a function that makes a ranker with these settings and those of a test."""
+    known = {"l2": 0.01, "position_bias": BIAS, **settings}
+    return lambda **more: FairRanker(**{**known, **more})
+
+
+CANDIDATES = {
+    "linear": Candidate(made(fairness_weight=1.0, l2=[0.001, 0.1])),
+    "mlp": Candidate(made(fairness_weight=1.0, model="mlp")),
+    "max_disparity": Candidate(made(max_disparity=0.05)),
+    "min_utility": Candidate(made(min_utility=0.95)),
+    "full information": Candidate(made(fairness_weight=1.0), labelled=True),
+    "group-blind": Candidate(made(fairness_weight=1.0, group_blind=True)),
+    "paper": Candidate(made(fairness_weight=1.0, protocol="paper")),
+}
+
+
+@pytest.fixture(params=CANDIDATES)
+def candidate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Candidate:
+    few_steps = paper_protocol.PaperSettings(validate_every=150, patience=1, most_steps=450)
+    monkeypatch.setattr(fair_ranker, "PAPER", few_steps)
+    return CANDIDATES[request.param]
+
+
+class TestFairRanker(Contract):
+    """All tests of the contract."""
