@@ -136,10 +136,10 @@ class Contract:
         )
         np.testing.assert_allclose(ranker.predict(mixed), ranker.predict(test)[order], atol=1e-6)
         # scores by rank, since items whose scores are the same up to rounding may change places
-        by_rank = [
+        first, second = (
             ranker.predict(data)[np.lexsort((ranker.rank(data), data.list_of_row))] for data in (mixed, test)
-        ]
-        np.testing.assert_allclose(*by_rank, atol=1e-6)
+        )
+        np.testing.assert_allclose(first, second, atol=1e-6)
 
     def test_ranks_follow_the_scores(self, candidate: Candidate) -> None:
         ranker, test = candidate.train(lists()), lists(seed=9)

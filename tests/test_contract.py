@@ -32,7 +32,7 @@ CANDIDATES = {
 
 @pytest.fixture(params=CANDIDATES)
 def candidate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Candidate:
-    few_steps = paper_protocol.PaperSettings(validate_every=150, patience=1, most_steps=450)
+    few_steps = PaperSettings(validate_every=150, patience=1, most_steps=450)
     monkeypatch.setattr(fair_ranker, "PAPER", few_steps)
     return CANDIDATES[request.param]
 

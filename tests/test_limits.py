@@ -20,9 +20,9 @@ from fultr import (
 )
 from fultr import evaluate as evaluate_policy
 from fultr.training import limits
-from fultr.training.fair_ranker import prepare
 from fultr.training.goals import squared
 from fultr.training.limits import MARGIN, fairest, most_useful
+from fultr.training.preparation import prepare
 from fultr.training.solving import Solution, Solver
 from tests.training_tasks import BIAS, small_log
 

@@ -19,7 +19,7 @@ from fultr.files import atomic_write
 from fultr.policy import RankingSVM
 from fultr.training import FairRanker, Frontier, save, sweep
 
-CLICKS = 5_000
+CLICKS, L2 = 5_000, (1e-3, 1e-2, 1e-1)
 LIMIT = 0.01
 """The most disparity that the demo's policy may have on the training clicks."""
 
@@ -80,7 +80,7 @@ def _simulate(
 
 def _train(log: ClickLog, valid: ClickLog, seed: int) -> tuple[Frontier, FairRanker, FairRanker]:
     say("training ten fairness weights together (the first run also compiles) ...")
-    front = sweep(log, valid=valid, seeds=[seed])
+    front = sweep(log, valid=valid, l2=L2, seeds=[seed])
     l2 = front.chosen[0].l2
     say(f"training under a disparity of at most {LIMIT:g} ...")
     limited = FairRanker(max_disparity=LIMIT, l2=l2, seed=seed).fit(log, valid=valid)

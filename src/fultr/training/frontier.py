@@ -17,10 +17,11 @@ from fultr.errors import InputError
 from fultr.files import atomic_write
 from fultr.plots import draw_frontier
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.fair_ranker import FairRanker, Prepared, paper_settings, prepare
+from fultr.training.fair_ranker import FairRanker, paper_settings
 from fultr.training.goals import Penalised, squared
 from fultr.training.objective import Measured
 from fultr.training.paper_protocol import train_as_paper
+from fultr.training.preparation import Prepared, prepare
 from fultr.training.solving import Solver, Watcher
 from fultr.training.sources import single_impressions, source_of
 

@@ -1,0 +1,133 @@
+"""What training needs, made from a ranker's settings and its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fultr.data import RankingDataset
+from fultr.errors import InputError
+from fultr.policy import MLPScorer
+from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
+from fultr.training.objective import Measured, Objective
+from fultr.training.settings import check_settings
+from fultr.training.sources import (
+    Source,
+    data_of,
+    noise_of,
+    position_bias_of,
+    refuse_other_order,
+    source_of,
+    split_by_query,
+    with_groups,
+)
+from fultr.training.task import Task, Weighing
+
+if TYPE_CHECKING:
+    from fultr.training.fair_ranker import FairRanker
+
+L2_TOGETHER = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+L2_ONE_BY_ONE = (1e-3, 1e-2, 3e-2, 1e-1)
+L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
+"""Costs of large parameters to choose from: where they are trained together, where not, and the authors'.
+
+Without early stopping the cost must reach further up."""
+
+
+class Prepared:
+    """All that training needs, made from a ranker's settings and its data."""
+
+    def __init__(self, ranker: FairRanker, source: Source, valid: Source | None) -> None:
+        bias = position_bias_of(ranker.position_bias, source)
+        self.weighing = Weighing(
+            position_bias=bias,
+            noise=noise_of(ranker.noise, source),
+            utility=ranker.utility,
+            top_k=ranker.top_k,
+            utility_ips=ranker.utility_ips,
+            disparity_ips=ranker.disparity_ips,
+            clip=ranker.clip,
+        )
+        self.source = source
+        # without validation clicks the training clicks stand in, where something asks for them
+        self.validated = valid is not None
+        self.valid = source if valid is None else with_groups(valid, data_of(source).group_names)
+        self.task = Task.of(source, self.weighing)
+        self.valid_task = self.task if valid is None else Task.of(self.valid, self.weighing)
+        self.model = _model_of(ranker, self.task.data)
+        self.valid_model = self.model.on(self.valid_task.data)
+        self.l2 = _l2_of(ranker, self.model)
+
+    def measure_training(self, parameters: NDArray[np.float64]) -> Measured:
+        """Return utility and disparity on the training task, one row of parameters each."""
+        return _measure(self.task, self.model, parameters)
+
+    def measure_validation(self, parameters: NDArray[np.float64]) -> Measured:
+        """Return utility and disparity on the validation task, one row of parameters each."""
+        return _measure(self.valid_task, self.valid_model, parameters)
+
+
+def _measure(task: Task, model: Model, parameters: NDArray[np.float64]) -> Measured:
+    objective = Objective(task, model, np.zeros(1))
+    parts = [parameters] if model.together else list(parameters[:, None])
+    found = [objective.measure(part) for part in parts]
+    return Measured(*(np.concatenate(field) for field in zip(*found, strict=True)))
+
+
+def prepare(ranker: FairRanker, source: Source, valid: Any = None) -> Prepared:
+    """Check the settings of a ranker and make ready what training needs."""
+    _check_settings(ranker, source)
+    if valid is None:
+        if ranker.valid_share > 0:
+            source, valid = split_by_query(source, ranker.valid_share, ranker.seed)
+        elif ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
+            problem = "without validation clicks, l2 must be a single number and the protocol 'exact'"
+            raise InputError(problem, column="valid_share", value=0)
+    else:
+        valid = source_of(valid)
+        width, wanted = data_of(valid).features.shape[1], data_of(source).features.shape[1]
+        if width != wanted:
+            problem = f"validation clicks must have the {wanted} features of the training clicks"
+            raise InputError(problem, column="valid", value=width)
+        refuse_other_order(data_of(valid).feature_names, data_of(source).feature_names)
+    return Prepared(ranker, source, valid)
+
+
+def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
+    scaling = Scaling.standard(data) if ranker.scale_features is not False else Scaling.none(data)
+    if ranker.scale_features is None and (ranker.protocol == "paper" or scaling.is_needless):
+        scaling = Scaling.none(data)
+    hidden = data.group_columns if ranker.group_blind else ()
+    width = data.features.shape[1]
+    if isinstance(ranker.model, nn.Module):
+        return ModuleModel(data, scaling, ranker.model, hidden)
+    if ranker.model == "linear":
+        return LinearModel(data, scaling, hidden)
+    if ranker.model == "mlp":
+        widths = tuple(ranker.hidden) if ranker.hidden is not None else (max(1, width // 2),)
+        return ModuleModel(data, scaling, MLPScorer(width, widths, seed=ranker.seed), hidden)
+    raise InputError("must be 'linear', 'mlp' or a torch module", column="model", value=ranker.model)
+
+
+def _l2_of(ranker: FairRanker, model: Model) -> NDArray[np.float64]:
+    if ranker.l2 is None:
+        if ranker.protocol == "paper":
+            return np.array(L2_OF_PAPER)
+        return np.array(L2_TOGETHER if model.together else L2_ONE_BY_ONE)
+    return np.atleast_1d(np.asarray(ranker.l2, dtype=np.float64))
+
+
+def _check_settings(ranker: FairRanker, source: Source) -> None:
+    check_settings(ranker.get_params(deep=False))
+    if not data_of(source).features.shape[1]:
+        raise InputError("there are no features to score items by", column="features")
+    dropped = not isinstance(source, RankingDataset) and source.empties_dropped
+    if dropped and ranker.max_disparity is not None:
+        problem = (
+            "a log whose impressions without a click were dropped knows disparity only up to a factor, so it"
+            " cannot be limited; keep them, or use fairness_weight or min_utility"
+        )
+        raise InputError(problem, column="max_disparity", value=ranker.max_disparity)
