@@ -159,7 +159,7 @@ def test_demo_learns_a_fair_policy_and_writes_what_it_found(
     logged, naive, fair = of_log.values()
     assert abs(float(fair["disparity"])) < 0.2 * abs(float(logged["disparity"]))
     assert float(fair["dcg"]) > float(naive["dcg"]) > float(logged["dcg"])
-    assert load(out / "policy.safetensors").training_disparity_ <= 0.01
+    assert load(out / "policy.safetensors").training_disparity_ <= 0.002
     for name in ("frontier.png", "frontier.svg", "frontier.csv"):
         assert (out / name).stat().st_size > 1000
 

@@ -20,7 +20,7 @@ from fultr.policy import RankingSVM
 from fultr.training import FairRanker, Frontier, save, sweep
 
 CLICKS, L2 = 5_000, (1e-3, 1e-2, 1e-1)
-LIMIT = 0.01
+LIMIT = 0.002
 """The most disparity that the demo's policy may have on the training clicks."""
 
 Folder = Annotated[Path, typer.Option(help="The folder that tables, pictures and the policy go to.")]
