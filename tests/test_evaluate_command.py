@@ -29,7 +29,7 @@ from fultr import (
     write_log,
 )
 from fultr.cli.evaluate import print_evaluation
-from fultr.cli.main import run
+from tests import commands
 
 BIAS = PositionBias.power(1.0)
 NOISE = ClickNoise(0.9, 0.1)
@@ -59,25 +59,16 @@ def clicks(splits: DataSplits, tmp_path: Path) -> Path:
 
 
 def result_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = run(["evaluate", *(str(argument) for argument in arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return commands.result_of(capsys, "evaluate", *arguments)
 
 
 def json_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    code, out, err = result_of(capsys, *arguments, "--json")
-    assert code == 0, err
-    content = json.loads(out)
-    assert isinstance(content, dict)
+    content = commands.json_of(capsys, "evaluate", *arguments)
     return {name: value for name, value in content.items() if name not in ("policy", "data", "kind")}
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    code, out, err = result_of(capsys, *arguments)
-    assert code == 2, err
-    assert not out
-    assert err.count("\n") == 1
-    return err
+    return commands.refusal(capsys, "evaluate", *arguments)
 
 
 def plain(content: Any) -> Any:
@@ -264,5 +255,5 @@ def test_what_cannot_be_evaluated_is_named(
     assert "--relevant-from is for labelled data" in refusal(capsys, policy, clicks, "--relevant-from", 1)
     assert "not both" in refusal(capsys, policy, clicks, "--eta", 1, "--bias", "x.json")
     assert "column 'level'" in refusal(capsys, policy, clicks, "--level", 1)
-    assert "--eps-plus" in refusal(capsys, policy, clicks, "--eps-plus", 0)
+    assert "--eps-plus: must be above eps_minus = 0" in refusal(capsys, policy, clicks, "--eps-plus", 0)
     assert "--at" in refusal(capsys, policy, clicks, "--at", 0)

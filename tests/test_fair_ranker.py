@@ -365,19 +365,21 @@ def test_utilities_other_than_dcg(log: ClickLog) -> None:
 
 
 def test_clicks_can_be_left_unweighted(log: ClickLog) -> None:
-    everywhere = PositionBias.power(0.0)
-    flat = FairRanker(0.0, **{**PLAIN, "position_bias": everywhere}).fit(log)
-    naive = FairRanker(0.0, utility_ips=False, **PLAIN).fit(log)
-    # the same objective, up to the accuracy of its expectations
-    np.testing.assert_allclose(naive.predict(log.data), flat.predict(log.data), atol=0.02)
-    assert naive.training_utility_ == pytest.approx(flat.training_utility_, rel=1e-4)
+    # a log that says that everything was seen weighs every click as one, exactly
+    seen = replace(log, propensity=(log.position > 0).astype(np.float64))
+    flat = FairRanker(1.0, **PLAIN).fit(seen)
+    naive = FairRanker(1.0, utility_ips=False, disparity_ips=False, **PLAIN).fit(log)
+    np.testing.assert_array_equal(naive.predict(log.data), flat.predict(log.data))
+    assert naive.training_utility_ == flat.training_utility_
+    assert naive.training_disparity_ == flat.training_disparity_
+    assert not np.allclose(naive.predict(log.data), FairRanker(1.0, **PLAIN).fit(log).predict(log.data))
     # for the disparity alone: utility is the weighted one, exposure that of the bias
     mixed = FairRanker(0.0, disparity_ips=False, **PLAIN).fit(log)
     whole = FairRanker(0.0, **PLAIN).fit(log)
     np.testing.assert_array_equal(mixed.predict(log.data), whole.predict(log.data))
     assert mixed.training_utility_ == whole.training_utility_
     assert mixed.training_disparity_ != pytest.approx(whole.training_disparity_, rel=0.01)
-    clipped = FairRanker(0.0, clip=1.0, **PLAIN).fit(log)
+    clipped = FairRanker(1.0, clip=1.0, **PLAIN).fit(log)
     assert clipped.training_utility_ == pytest.approx(naive.training_utility_, rel=1e-3)
 
 

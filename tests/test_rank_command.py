@@ -33,9 +33,10 @@ from fultr import (
     write_letor,
     write_log,
 )
-from fultr.cli.main import run
 from fultr.data.ranking_files import matching_columns, read_scored
 from fultr.policy import log_prob_of_positions, ranking_log_prob, sample_positions
+from tests import commands
+from tests.commands import result_of
 
 BIAS = PositionBias.power(1.0)
 
@@ -93,19 +94,8 @@ def small_ranker(names: list[str], model: str | nn.Module = "linear") -> FairRan
     return trained
 
 
-def result_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = run([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Return the one line of a refused command."""
-    code, out, err = result_of(capsys, "rank", *arguments)
-    assert code == 2, err
-    assert not out
-    assert err.count("\n") == 1
-    return err
+    return commands.refusal(capsys, "rank", *arguments)
 
 
 def table_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> pd.DataFrame:

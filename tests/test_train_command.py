@@ -26,25 +26,11 @@ from fultr import (
     write_letor,
     write_log,
 )
-from fultr.cli.main import run
 from fultr.cli.training_run import ShareDone
+from tests.commands import json_of, result_of
 
 BIAS = PositionBias.power(1.0)
 QUICK = ("--max-disparity", 0.3, "--l2", 0.1)
-
-
-def result_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = run([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def json_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    code, out, err = result_of(capsys, *arguments, "--json")
-    assert code == 0, err
-    content = json.loads(out)
-    assert isinstance(content, dict)
-    return content
 
 
 @pytest.fixture(scope="module")
