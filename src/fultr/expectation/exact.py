@@ -65,7 +65,7 @@ OCTAVE = math.log(2.0)
 EXPONENTIAL_GRID = (OCTAVE, 3.0, 2.8)
 """The distance of the time nodes in u, and how far they reach to the left and to the right."""
 
-COUNTING_GRIDS = {"single": (OCTAVE, 1.5, 3.0, 2.8, 1e-6), "double": (OCTAVE / 3, 0.9, 8.5, 3.6, 1e-13)}
+COUNTING_GRIDS = {"single": (OCTAVE, 1.5, 2.5, 2.6, 1e-5), "double": (OCTAVE / 3, 0.9, 8.5, 3.6, 1e-13)}
 """The largest distance of the time nodes in u, the same times sqrt(K), how far they reach to the left and to
 the right, and how unlikely fewer than K arrivals must be for later time nodes not to matter.
 
