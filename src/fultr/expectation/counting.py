@@ -58,7 +58,7 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
                 width = min(j + 2, states) * LANES
                 _repeat(wide_e, e, j, width)
                 _count(before, j + 1, j, wide_e, width)
-            if _surely_arrived(before, length, never):
+            if _surely_arrived(before, length, lists.size, never):
                 break
             _start_backward(after, tables, length)
             for j in range(length - 1, -1, -1):
@@ -114,7 +114,7 @@ def counted_gradient(
                     here = f * (length + 1) + j
                     _repeat_product(wide_mark, own, j, alpha, f * length + j, width)
                     _mark(marked, here + 1, here, before, j, wide_e, wide_mark, width)
-            if _surely_arrived(before, length, never):
+            if _surely_arrived(before, length, lists.size, never):
                 break
             for f in range(functions):
                 _add_marked(whole, marked, f * (length + 1) + length, tables, f)
@@ -213,11 +213,12 @@ def _mark(marked: Any, to: int, i: int, before: Any, j: int, wide_e: Any, wide_m
 
 
 @part_of_kernel
-def _surely_arrived(before: Any, j: int, never: float) -> bool:
-    """Say whether fewer than K arrivals are as good as impossible."""
+def _surely_arrived(before: Any, j: int, lanes: int, never: float) -> bool:
+    """Say whether fewer than K arrivals are as good as impossible, in the lanes that hold a list."""
     highest = before[j, 0]
-    for k in range(LANES, before.shape[1]):
-        highest = max(highest, before[j, k])
+    for c in range(LANES, before.shape[1], LANES):
+        for lane in range(lanes):
+            highest = max(highest, before[j, np.uint64(c + lane)])
     return bool(highest <= never)
 
 

@@ -52,7 +52,7 @@ Lists = NDArray[np.int64]
 LONGEST_SHORT, FEWEST_LONG, LONGEST = 64, 24, 2048
 """Lists up to the first length are handled side by side, and if there are enough of them up to the last."""
 
-WIDEST_SHORT, MOST_COUNTS = 25.0, 4096
+WIDEST_SHORT, MOST_COUNTS = 25.0, 32_768
 """Lists of scores further apart than this, or with more counts, are handled one at a time."""
 
 FIT_TOLERANCE = 4e-4
@@ -303,7 +303,7 @@ class _CountingRoute:
         *arrays: Array,
     ) -> None:
         counts = problems.lengths * self.tables.shape[1]
-        order, narrow = problems.alike(), (counts <= MOST_COUNTS) & (problems.spread <= WIDEST_SHORT)
+        order, narrow = problems.alike(), problems.fit_side_by_side() & (counts <= MOST_COUNTS)
         grid, tables = self.grid, self.tables.astype(NUMBERS[self.accuracy])
         for kernel, chosen, weights in (
             (on_narrow, order[narrow[order]], tables),
