@@ -24,10 +24,14 @@ WIDTH = 4
 
 @dataclass(frozen=True)
 class Candidate:
-    """A ranker to check: how it is made, and whether it learns from clicks or from labelled lists."""
+    """A ranker to check: how it is made, and what it learns from.
+
+    That is clicks or labelled lists; and of clicks, single impressions alone or counts as well.
+    """
 
     make: Callable[..., Any]
     labelled: bool = False
+    per_impression: bool = False
 
     def source(self, data: RankingDataset) -> RankingDataset | ClickLog:
         """Return what the ranker learns from: labelled lists, or clicks on them."""
@@ -213,7 +217,7 @@ class Contract:
 
     def test_counts_train_like_the_log(self, candidate: Candidate) -> None:
         log, test = clicks_on(lists()), lists(seed=9)
-        if getattr(candidate.make(), "protocol", "") == "paper":
+        if candidate.per_impression:
             with pytest.raises(InputError, match="single impressions"):
                 candidate.make().fit(log.compact())
             return

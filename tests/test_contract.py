@@ -26,7 +26,7 @@ CANDIDATES = {
     "min_utility": Candidate(made(min_utility=0.95)),
     "full information": Candidate(made(fairness_weight=1.0), labelled=True),
     "group-blind": Candidate(made(fairness_weight=1.0, group_blind=True)),
-    "paper": Candidate(made(fairness_weight=1.0, protocol="paper")),
+    "paper": Candidate(made(fairness_weight=1.0, protocol="paper"), per_impression=True),
 }
 
 

@@ -45,14 +45,21 @@ class Ranker:
         Whether rankings are drawn from the Plackett-Luce model of the scores, or are always its mode.
     accuracy
         Of expectations under the Plackett-Luce model.
+    probabilities
+        (rows, positions) How likely each row is at each position, of a policy that does not follow from
+        scores; it alone counts then.
     """
 
     scores: Array
     stochastic: bool
     accuracy: Accuracy = "double"
+    probabilities: Array | None = None
 
     def position_weights(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], tables: Array) -> Tensor:
         """Return E[f(rank)] of the rows of some lists, for each function f of the tables."""
+        if self.probabilities is not None:
+            longest = self.probabilities.shape[1]
+            return torch.from_numpy(tables[:, :longest] @ self.probabilities[rows].T[: tables.shape[1]])
         scores = self.scores[rows]
         if self.stochastic:
             return expected_weights(torch.from_numpy(scores), tables, offsets=offsets, accuracy=self.accuracy)

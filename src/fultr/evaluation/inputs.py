@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import number_array
 from fultr.click_model import ClickNoise, PositionBias
@@ -20,9 +20,16 @@ from fultr.expectation.race import refuse_unusable_scores
 Data = RankingDataset | ClickLog | CompactLog
 """Lists with relevance, or a log of clicks on them."""
 
+PROBABILITY_ERROR = 1e-6
+"""How far probabilities may be from adding up to 1."""
+
 
 class ScoringPolicy(Protocol):
-    """Anything that gives each row a score; whether rankings are drawn from it is its `stochastic`."""
+    """Anything that gives each row a score; whether rankings are drawn from it is its `stochastic`.
+
+    A policy that ranks otherwise than by its scores has a method `position_probabilities(data)` besides:
+    rows x positions, how likely each row is at each position.
+    """
 
     def predict(self, data: RankingDataset, /) -> ArrayLike:
         """Return a score for each row."""
@@ -49,6 +56,9 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
         problem = "a policy must have a method predict(data) that returns a score for each row"
         raise InputError(problem, column="policy", value=policy)
     drawn = getattr(policy, "stochastic", None) if stochastic is None else stochastic
+    known = getattr(policy, "position_probabilities", None)
+    if known is not None and stochastic is None:
+        return Ranker(np.zeros(lists.rows), True, accuracy, _checked_probabilities(known(lists), lists))
     if not isinstance(drawn, (bool, np.bool_)):
         problem = "must be True or False, or left out for a policy that says by its own `stochastic`"
         raise InputError(problem, column="stochastic", value=drawn)
@@ -61,6 +71,21 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
         raise InputError(problem, column="policy", value=scores.shape)
     refuse_unusable_scores(scores)
     return Ranker(scores, bool(drawn), accuracy)
+
+
+def _checked_probabilities(given: ArrayLike, lists: RankingDataset) -> NDArray[np.float64]:
+    """Return how likely each row is at each position; each row is at one of those of its list."""
+    table = np.asarray(number_array(given, "policy"), dtype=np.float64)
+    longest = int(lists.lengths.max(initial=0))
+    if table.shape != (lists.rows, longest):
+        problem = f"position_probabilities must be {lists.rows} rows x {longest} positions"
+        raise InputError(problem, column="policy", value=table.shape)
+    beyond = np.arange(longest) >= lists.lengths[lists.list_of_row][:, None]
+    whole = np.abs(table.sum(axis=1, initial=0.0) - 1.0) <= PROBABILITY_ERROR
+    if not (whole.all() and (table >= -PROBABILITY_ERROR).all() and not table[beyond].any()):
+        problem = "position_probabilities must be probabilities of the positions of a row's list"
+        raise InputError(problem, column="policy")
+    return table
 
 
 def examination_of(asked: PositionBias | None, data: Data, policy: object) -> PositionBias | None:

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from numpy.typing import NDArray
 from torch import nn
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import RankingDataset
 from fultr.errors import FultrError, InputError
-from fultr.evaluation import Evaluation, evaluate
-from fultr.policy import TorchPolicy
-from fultr.policy.policies import ScoredPolicy
+from fultr.evaluation import evaluate
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.goals import squared
 from fultr.training.limits import fairest, lowest_disparity, most_useful
-from fultr.training.models import ScaledScorer
 from fultr.training.objective import Objective
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, prepare
+from fultr.training.ranker import TrainableRanker
 from fultr.training.solving import Solution, Solver, Watcher
-from fultr.training.sources import (
-    query_digests,
-    refuse_other_order,
-    single_impressions,
-    source_of,
-)
+from fultr.training.sources import Source, single_impressions
 
 HIGHEST_PRICE = 30.0
 """The largest fairness weight that validation clicks are judged by: the largest of the paper's."""
@@ -50,7 +40,7 @@ class UnreachableLimitError(FultrError):
         )
 
 
-class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
+class FairRanker(TrainableRanker):
     """Learn a stochastic ranking policy from clicks, useful to searchers and fair to groups of items.
 
     It maximises U - lambda sum_{i<j} D_ij^2, both estimated from logged clicks with inverse propensity
@@ -154,48 +144,25 @@ class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.valid_share = valid_share
         self.seed = seed
 
-    def fit(
+    def learn(
         self,
-        X: Any,  # noqa: N803  scikit-learn calls it so
-        y: ArrayLike | None = None,
+        source: Source,
+        valid: Source | None,
         *,
-        valid: Any = None,
-        qid: ArrayLike | None = None,
-        impression: ArrayLike | None = None,
-        position: ArrayLike | None = None,
-        sensitive_features: ArrayLike | Sequence[object] | None = None,
-        propensity: ArrayLike | None = None,
         checkpoints: Checkpoints = nothing_kept,
         watch: Watcher | None = None,
     ) -> FairRanker:
-        """Train on a click log, on labelled lists (full information), on a frame, or on arrays.
+        """Train on a log or on labelled lists.
 
         Parameters
         ----------
-        X
-            A `ClickLog` or `CompactLog`; a `RankingDataset` with relevance, which then counts as known; a
-            pandas, polars or Arrow frame of a log; or features, rows x d, of items as they were shown.
-        y
-            With features: whether each row was clicked.
-        valid
-            Validation clicks (or lists) of other queries; by default a part of X, split by query.
-        qid, impression, position, sensitive_features, propensity
-            With features: the query of each row, the impression (by default each query is one), the
-            position it was shown at, the group of the item, and p(o = 1) if it is known.
+        source, valid
+            What to train on, and what `l2` is chosen on; by default a part of the source, split by query.
         checkpoints
             Where the state of training is kept.
         watch
             Called as training goes on.
         """
-        source = source_of(
-            X,
-            y,
-            qid=qid,
-            impression=impression,
-            position=position,
-            sensitive_features=sensitive_features,
-            propensity=propensity,
-        )
         ready = prepare(self, source, valid)
         if self.protocol == "paper":
             parameters, l2, solution = _fit_as_paper(self, ready, checkpoints, watch)
@@ -207,12 +174,8 @@ class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self, ready: Prepared, parameters: NDArray[np.float64], l2: float, multiplier: float
     ) -> FairRanker:
         """Become the policy of trained parameters, and measure it on training and validation clicks."""
-        self.scorer_ = ready.model.scorer(parameters)
-        self.position_bias_ = ready.weighing.position_bias
+        self.adopt(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
         self.noise_ = ready.weighing.noise
-        self.group_names_ = ready.task.data.group_names
-        self.feature_names_in_ = np.array(ready.task.data.feature_names, dtype=object)
-        self.n_features_in_ = ready.task.data.features.shape[1]
         self.l2_ = float(l2)
         self.multiplier_ = float(multiplier)
         final = Objective(ready.task, ready.model, np.zeros(1), accuracy="double")
@@ -224,40 +187,7 @@ class FairRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         if ready.validated:
             found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
             self.validation_ = found.to_dict()
-        self.training_queries_ = query_digests(ready.task.data)
         return self
-
-    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the score of each row of a dataset, or of features (rows x d)."""
-        data = self._known_features(X)
-        return TorchPolicy(self.fitted_scorer()).predict(data)
-
-    def evaluate(self, data: Any, **options: Any) -> Evaluation:
-        """Return utility, exposure and disparity on labelled lists or clicks; see `fultr.evaluate`."""
-        self.fitted_scorer()
-        return evaluate(self, data, **options)
-
-    def fitted_scorer(self) -> ScaledScorer:
-        """Return the trained scorer; not to be asked before `fit`."""
-        if not hasattr(self, "scorer_"):
-            raise NotFittedError(f"this {type(self).__name__} is not trained yet; call fit first")
-        scorer: ScaledScorer = self.scorer_
-        return scorer
-
-    def _known_features(self, given: Any) -> RankingDataset:
-        self.fitted_scorer()
-        if isinstance(given, RankingDataset):
-            data = given
-        else:
-            table = np.asarray(given)
-            if table.ndim != 2:
-                raise InputError("features must be rows x features", column="X", value=table.shape)
-            data = RankingDataset(given, [0, table.shape[0]])
-        if data.features.shape[1] != self.n_features_in_:
-            problem = f"the policy was trained on {self.n_features_in_} features"
-            raise InputError(problem, column="features", value=data.features.shape[1])
-        refuse_other_order(data.feature_names, tuple(self.feature_names_in_))
-        return data
 
 
 def _fit_exactly(

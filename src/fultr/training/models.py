@@ -54,6 +54,14 @@ class Scaling:
         width = data.features.shape[1]
         return cls(np.zeros(width, np.float32), np.ones(width, np.float32))
 
+    @classmethod
+    def wanted(cls, data: RankingDataset, scale: bool | None) -> Scaling:
+        """Scale features, or not; None scales them where their scales are far from 1."""
+        if scale is False:
+            return cls.none(data)
+        standard = cls.standard(data)
+        return cls.none(data) if scale is None and standard.is_needless else standard
+
 
 class ScaledScorer(nn.Module):
     """A scorer of features that are scaled first: what a trained policy consists of."""

@@ -14,16 +14,7 @@ from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.objective import Measured, Objective
 from fultr.training.settings import check_settings
-from fultr.training.sources import (
-    Source,
-    data_of,
-    noise_of,
-    position_bias_of,
-    refuse_other_order,
-    source_of,
-    split_by_query,
-    with_groups,
-)
+from fultr.training.sources import Source, data_of, noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 
 if TYPE_CHECKING:
@@ -54,7 +45,7 @@ class Prepared:
         self.source = source
         # without validation clicks the training clicks stand in, where something asks for them
         self.validated = valid is not None
-        self.valid = source if valid is None else with_groups(valid, data_of(source).group_names)
+        self.valid = source if valid is None else valid
         self.task = Task.of(source, self.weighing)
         self.valid_task = self.task if valid is None else Task.of(self.valid, self.weighing)
         self.model = _model_of(ranker, self.task.data)
@@ -80,26 +71,17 @@ def _measure(task: Task, model: Model, parameters: NDArray[np.float64]) -> Measu
 def prepare(ranker: FairRanker, source: Source, valid: Any = None) -> Prepared:
     """Check the settings of a ranker and make ready what training needs."""
     _check_settings(ranker, source)
-    if valid is None:
-        if ranker.valid_share > 0:
-            source, valid = split_by_query(source, ranker.valid_share, ranker.seed)
-        elif ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
+    if valid is None and not ranker.valid_share:
+        if ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
             problem = "without validation clicks, l2 must be a single number and the protocol 'exact'"
             raise InputError(problem, column="valid_share", value=0)
-    else:
-        valid = source_of(valid)
-        width, wanted = data_of(valid).features.shape[1], data_of(source).features.shape[1]
-        if width != wanted:
-            problem = f"validation clicks must have the {wanted} features of the training clicks"
-            raise InputError(problem, column="valid", value=width)
-        refuse_other_order(data_of(valid).feature_names, data_of(source).feature_names)
-    return Prepared(ranker, source, valid)
+        return Prepared(ranker, source, None)
+    return Prepared(ranker, *with_validation(source, valid, ranker.valid_share, ranker.seed))
 
 
 def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
-    scaling = Scaling.standard(data) if ranker.scale_features is not False else Scaling.none(data)
-    if ranker.scale_features is None and (ranker.protocol == "paper" or scaling.is_needless):
-        scaling = Scaling.none(data)
+    wanted = ranker.scale_features
+    scaling = Scaling.wanted(data, False if wanted is None and ranker.protocol == "paper" else wanted)
     hidden = data.group_columns if ranker.group_blind else ()
     width = data.features.shape[1]
     if isinstance(ranker.model, nn.Module):

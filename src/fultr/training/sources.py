@@ -162,6 +162,19 @@ def refuse_other_order(names: tuple[str, ...], trained: tuple[str, ...]) -> None
         raise InputError(problem, column="features", value=moved)
 
 
+def with_validation(source: Source, valid: Any, share: float, seed: int) -> tuple[Source, Source]:
+    """Return what to train on, and what to validate on: as given, or else a share of the queries."""
+    if valid is None:
+        return split_by_query(source, share, seed)
+    valid = source_of(valid)
+    width, wanted = data_of(valid).features.shape[1], data_of(source).features.shape[1]
+    if width != wanted:
+        problem = f"validation clicks must have the {wanted} features of the training clicks"
+        raise InputError(problem, column="valid", value=width)
+    refuse_other_order(data_of(valid).feature_names, data_of(source).feature_names)
+    return source, with_groups(valid, data_of(source).group_names)
+
+
 def split_by_query(source: Source, share: float, seed: int) -> tuple[Source, Source]:
     """Put aside a share of the queries, with all that is known of them."""
     if isinstance(source, ClickLog):
