@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import checked_number, random_generator, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.compiled import compiled
-from fultr.data.compact_log import CompactLog, count_cells
+from fultr.data.compact_log import Cells, CompactLog, count_cells, merge_cells
 from fultr.data.dataset import RankingDataset, chosen_of, named_groups, rows_of
 from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of, first_repeat
 from fultr.data.log_fields import (
@@ -29,6 +30,9 @@ from fultr.data.log_fields import (
 from fultr.data.merging import merge_lists, order_within
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
+
+ENTRIES_A_BLOCK = 1 << 19
+"""Entries of a log that are counted together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,8 +222,9 @@ class ClickLog:
     @property
     def clicked(self) -> NDArray[np.bool_]:
         """For each impression, whether a candidate was clicked."""
-        clicks = np.concatenate([[0], np.cumsum(self.click)])
-        return np.diff(clicks[self.offsets]) > 0
+        found = np.zeros(len(self), dtype=bool)
+        found[np.searchsorted(self.offsets, np.flatnonzero(self.click), side="right") - 1] = True
+        return found
 
     def __len__(self) -> int:
         return int(self.lists.size)
@@ -293,7 +298,6 @@ class ClickLog:
         kept = merged.representative[used]
         new_row = np.empty(self.data.rows, dtype=np.int64)
         new_row[rows_of(self.data.offsets, kept)] = np.arange(int(self.data.lengths[kept].sum()))
-        shown = self.position != NOT_SHOWN
         planted = self.planted
         everything = kept.size == len(self.data) and bool((kept == np.arange(kept.size)).all())
         return CompactLog(
@@ -301,18 +305,29 @@ class ClickLog:
             data=self.data if everything else self.data[kept],
             impressions=np.bincount(lists, minlength=used.size),
             clicked_impressions=np.bincount(lists[self.clicked], minlength=used.size),
-            cells=count_cells(
-                new_row[merged.row[self.row_of_entry[shown]]],
-                self.position[shown],
-                None if self.propensity is None else self.propensity[shown],
-                self.click[shown],
-            ),
+            cells=self._count_cells(new_row[merged.row]),
             planted=count_cells(
                 np.zeros(len(planted), dtype=np.int64), planted.position, planted.propensity, planted.click
             ),
             position_bias=self.position_bias,
             noise=self.noise,
             empties_dropped=self.empties_dropped,
+        )
+
+    def _count_cells(self, new_row: NDArray[np.int64]) -> Cells:
+        """Count the entries of each cell, some impressions at a time: a long log takes no more room."""
+        cuts = np.searchsorted(self.offsets, np.arange(ENTRIES_A_BLOCK, self.entries, ENTRIES_A_BLOCK))
+        blocks = pairwise([0, *cuts.tolist(), len(self)])
+        return reduce(merge_cells, (self._count_block(new_row, start, stop) for start, stop in blocks))
+
+    def _count_block(self, new_row: NDArray[np.int64], start: int, stop: int) -> Cells:
+        entries = slice(self.offsets[start], self.offsets[stop])
+        shown = self.position[entries] != NOT_SHOWN
+        return count_cells(
+            new_row[rows_of(self.data.offsets, self.lists[start:stop])[shown]],
+            self.position[entries][shown],
+            None if self.propensity is None else self.propensity[entries][shown],
+            self.click[entries][shown],
         )
 
     def drop_empties(self) -> ClickLog:

@@ -135,6 +135,23 @@ def count_cells(
     )
 
 
+def merge_cells(some: Cells, more: Cells) -> Cells:
+    """Add up the counts of equal cells."""
+    row, position = np.concatenate([some.row, more.row]), np.concatenate([some.position, more.position])
+    kind, propensity = position.astype(np.int64), None
+    if some.propensity is not None and more.propensity is not None:
+        propensity = np.concatenate([some.propensity, more.propensity])
+        kind = paired(kind, codes_of(propensity))
+    _, first, same = np.unique(paired(row, kind), return_index=True, return_inverse=True)
+    # sums of whole numbers below 2^53 are exact as floats
+    impressions, clicks = (
+        np.bincount(same, weights=np.concatenate(counts), minlength=first.size).astype(np.int64)
+        for counts in ((some.impressions, more.impressions), (some.clicks, more.clicks))
+    )
+    found = None if propensity is None else propensity[first]
+    return Cells(row[first], position[first], found, impressions, clicks)
+
+
 @compiled
 def _count(row: Any, kind: Any, click: Any, rows: int, kinds: int) -> Any:
     """Count entries and clicks by row and kind: a counting sort by row, then a table of kinds for each."""

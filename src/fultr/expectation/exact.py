@@ -52,8 +52,8 @@ Lists = NDArray[np.int64]
 LONGEST_SHORT, FEWEST_LONG, LONGEST = 64, 24, 2048
 """Lists up to the first length are handled side by side, and if there are enough of them up to the last."""
 
-WIDEST_SHORT, MOST_COUNTS = 25.0, 32_768
-"""Lists of scores further apart than this, or with more counts, are handled one at a time."""
+WIDEST_SHORT, WIDEST_LONG, MOST_COUNTS = 70.0, 25.0, 32_768
+"""Short or long lists of scores further apart than this, or with more counts, are handled one at a time."""
 
 FIT_TOLERANCE = 4e-4
 """Of sums of exponentials: four terms for lists of 20, seven for 1000."""
@@ -140,13 +140,14 @@ class Problems:
 
     def fit_side_by_side(self) -> NDArray[np.bool_]:
         """Say which lists are best handled side by side: none that are wide, long ones only if many are."""
-        fit = (self.spread <= WIDEST_SHORT) & (self.lengths <= LONGEST)
-        long = fit & (self.lengths > LONGEST_SHORT)
+        is_long = self.lengths > LONGEST_SHORT
+        fit = (self.spread <= np.where(is_long, WIDEST_LONG, WIDEST_SHORT)) & (self.lengths <= LONGEST)
+        long = fit & is_long
         return fit if np.count_nonzero(long) >= FEWEST_LONG else fit & ~long
 
     def alike(self) -> Lists:
         """Return all lists, sorted so that neighbours have similar lengths and spreads."""
-        widest = 32
+        widest = math.ceil(WIDEST_SHORT) + 2
         key = widest * self.lengths + np.minimum(self.spread, widest - 1).astype(np.int64)
         # small numbers are sorted in time linear in how many there are
         return np.argsort(key.astype(np.min_scalar_type(widest * (self.longest + 1))), kind="stable")
