@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,112 @@ INK, TRAINING, VALIDATION, MARKED = "#222222", "#0072b2", "#d55e00", "#009e73"
 """Colours that people who are colour-blind can tell apart (Okabe and Ito)."""
 
 
+PALETTE = (TRAINING, VALIDATION, MARKED, "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#666666", "#b8a900")
+MARKERS = "osD^vPX*<"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a picture: places with the half-open intervals around them, where they have any.
+
+    `across_bounds` and `up_bounds` are the lows and the highs; a `level` line has one place that holds
+    everywhere.
+    """
+
+    label: str
+    across: Sequence[float]
+    up: Sequence[float]
+    across_bounds: tuple[Sequence[float], Sequence[float]] | None = None
+    up_bounds: tuple[Sequence[float], Sequence[float]] | None = None
+    level: bool = False
+    style: int | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the pictures that stand side by side."""
+
+    title: str
+    across: str
+    up: str
+    curves: Sequence[Curve] = field(default_factory=tuple)
+    logarithmic: bool = False
+
+
+def draw_panels(title: str, panels: Sequence[Panel], path: str | Path, note: str = "") -> Path:
+    """Draw curves side by side, with a legend beneath; `note` says how to read them."""
+    figure, all_axes = _canvas(path, len(panels))
+    labels: dict[str, Any] = {}
+    for axes, panel in zip(all_axes, panels, strict=True):
+        looks = cycle(range(len(PALETTE)))
+        for curve in panel.curves:
+            look = next(looks) if curve.style is None else curve.style
+            labels.setdefault(curve.label, _draw_curve(axes, curve, look % len(PALETTE)))
+        axes.set_title(panel.title, loc="left", fontsize=10, color=INK)
+        axes.set_xlabel(panel.across)
+        axes.set_ylabel(panel.up)
+        if panel.logarithmic:
+            axes.set_xscale("log")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK)
+    figure.legend(
+        list(labels.values()),
+        list(labels),
+        loc="outside lower center",
+        ncols=min(4, len(labels)),
+        frameon=False,
+        fontsize=8,
+        title=note or None,
+        title_fontsize=8,
+    )
+    return _save(figure, path)
+
+
+def draw_bars(
+    title: str, places: Sequence[str], bars: Mapping[str, Sequence[float]], up: str, path: str | Path
+) -> Path:
+    """Draw groups of bars, one of each kind at every place, with their values on top."""
+    figure, (axes,) = _canvas(path)
+    width = 0.8 / len(bars)
+    for number, (name, heights) in enumerate(bars.items()):
+        left = [place + (number - (len(bars) - 1) / 2) * width for place in range(len(places))]
+        drawn = axes.bar(left, heights, width, label=name, color=PALETTE[number % len(PALETTE)])
+        axes.bar_label(drawn, fmt="%.2f", fontsize=8)
+    axes.set_xticks(range(len(places)), places)
+    axes.set_ylabel(up)
+    axes.set_title(title, loc="left", fontsize=10, color=INK)
+    axes.legend(frameon=False, fontsize=8)
+    return _save(figure, path)
+
+
+def _draw_curve(axes: Any, curve: Curve, look: int) -> Any:
+    colour, marker = PALETTE[look], MARKERS[look]
+    if curve.level:
+        line = axes.axhline(curve.up[0], color=colour, linestyle="--", linewidth=1.2)
+        if curve.up_bounds is not None:
+            axes.axhspan(curve.up_bounds[0][0], curve.up_bounds[1][0], color=colour, alpha=0.12, linewidth=0)
+        return line
+    (line,) = axes.plot(curve.across, curve.up, marker=marker, color=colour, markersize=4.5, linewidth=1.3)
+    if curve.up_bounds is not None and curve.across_bounds is None:
+        axes.fill_between(curve.across, *curve.up_bounds, color=colour, alpha=0.15, linewidth=0)
+    elif curve.up_bounds is not None and curve.across_bounds is not None:
+        crosses = {
+            "xerr": _distances(curve.across, curve.across_bounds),
+            "yerr": _distances(curve.up, curve.up_bounds),
+        }
+        axes.errorbar(
+            curve.across, curve.up, **crosses, fmt="none", ecolor=colour, alpha=0.35, elinewidth=0.9
+        )
+    return line
+
+
+def _distances(
+    values: Sequence[float], bounds: tuple[Sequence[float], Sequence[float]]
+) -> tuple[list[float], list[float]]:
+    lows, highs = bounds
+    below = [max(value - low, 0.0) for value, low in zip(values, lows, strict=True)]
+    return below, [max(high - value, 0.0) for value, high in zip(values, highs, strict=True)]
+
+
 def draw_frontier(
     points: Sequence[Mapping[str, Any]], path: str | Path, marked: Sequence[Mapping[str, Any]] = ()
 ) -> Path:
@@ -21,7 +129,7 @@ def draw_frontier(
 
     `marked` are policies of other kinds, each with a name, drawn on top.
     """
-    figure, axes = _canvas(path)
+    figure, (axes,) = _canvas(path)
     for part, colour, style, name, beside in (
         ("train", TRAINING, "o-", "training clicks", (6, 6)),
         ("valid", VALIDATION, "s--", "validation clicks", (6, -12)),
@@ -50,7 +158,7 @@ def draw_frontier(
     return _save(figure, path)
 
 
-def _canvas(path: str | Path) -> tuple[Any, Any]:
+def _canvas(path: str | Path, panels: int = 1) -> tuple[Any, list[Any]]:
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"a picture ends in one of {', '.join(FORMATS)}", file=path)
     try:
@@ -58,11 +166,12 @@ def _canvas(path: str | Path) -> tuple[Any, Any]:
     except ImportError:
         raise InputError("pictures need matplotlib: pip install 'fultr[plots]'") from None
     # a figure of its own, without the global state of pyplot, which would look for a display
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return figure, axes
+    figure = Figure(figsize=(6.4, 4.2) if panels == 1 else (5.2 * panels, 5.0), layout="constrained")
+    all_axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    for axes in all_axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    return figure, all_axes
 
 
 def _save(figure: Any, path: str | Path) -> Path:

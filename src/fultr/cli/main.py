@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fultr import __version__
+from fultr.cli.compare import compare
 from fultr.cli.convert import convert
 from fultr.cli.demo import demo
 from fultr.cli.evaluate import evaluate
@@ -18,6 +19,7 @@ from fultr.cli.inspect import inspect
 from fultr.cli.noise import noise
 from fultr.cli.output import say
 from fultr.cli.rank import rank
+from fultr.cli.reproduce import reproduce
 from fultr.cli.simulate import simulate
 from fultr.cli.sweep import sweep
 from fultr.cli.train import train
@@ -28,7 +30,7 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (demo, simulate, inspect, convert, noise, train, sweep, evaluate, rank):
+for command in (demo, simulate, inspect, convert, noise, train, sweep, evaluate, rank, compare, reproduce):
     app.command()(command)
 
 

@@ -75,14 +75,20 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def learn(self, source: Source, valid: Source | None) -> Self:
         """Train on a log or on labelled lists."""
 
-    def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias) -> None:
+    def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
         """Become the policy of a trained scorer, a module from features to scores."""
         self.scorer_: Any = scorer
-        self.position_bias_ = position_bias
+        self.position_bias_: Any = position_bias
         self.group_names_ = data.group_names
         self.feature_names_in_ = np.array(data.feature_names, dtype=object)
         self.n_features_in_ = data.features.shape[1]
         self.training_queries_ = query_digests(data)
+
+    def adopt_from(self, trained: TrainableRanker) -> None:
+        """Take over all that another ranker has learned."""
+        for name, value in vars(trained).items():
+            if name.endswith("_") and not name.startswith("_"):
+                setattr(self, name, value)
 
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the score of each row of a dataset, or of features (rows x d)."""

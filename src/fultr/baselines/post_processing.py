@@ -1,0 +1,123 @@
+"""Methods in two steps: estimate relevance, then rank the stream of queries so that exposure follows it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.arguments import whole_number
+from fultr.baselines.relevance import RelevanceRegression
+from fultr.click_model import PositionBias
+from fultr.data import RankingDataset
+from fultr.data.dataset import rows_of
+from fultr.errors import InputError
+from fultr.policy.plackett_luce import cut_positions
+from fultr.policy.policies import RankingSampler
+from fultr.training.ranker import TrainableRanker
+from fultr.training.sources import Source, position_bias_of
+
+SOURCES = ("regression", "true")
+"""Where relevance may come from."""
+
+
+class PostProcessing(TrainableRanker):
+    """Rank by estimated relevance, corrected for the exposure that groups have had so far.
+
+    `predict` returns the estimated relevance, and `rank` ranks by it; `sample_rankings` ranks every list n
+    times as part of one stream of queries, and `position_probabilities` says where the items stood in it.
+    A subclass holds the parameters `relevance` ("regression", or "true" for the relevance of the lists that
+    are ranked), `model`, `l2`, `position_bias`, `passes`, `valid_share` and `seed`.
+    """
+
+    stochastic = True
+    relevance: str
+    model: str
+    l2: Any
+    position_bias: PositionBias | None
+    passes: int
+    valid_share: float
+    seed: int
+    regression_: RelevanceRegression
+
+    def learn(self, source: Source, valid: Source | None) -> Self:
+        """Train the regression, which gives the relevance of items that were never shown too.
+
+        It is trained where true relevance is to be used as well, so that the two can be compared.
+        """
+        self.check()
+        bias = position_bias_of(self.position_bias, source)
+        regression = RelevanceRegression(
+            model=self.model, l2=self.l2, position_bias=bias, valid_share=self.valid_share, seed=self.seed
+        ).fit(source, valid=valid)
+        self.adopt_from(regression)
+        return self
+
+    def check(self) -> None:
+        """Refuse settings that can be right for no data; a subclass checks its own besides."""
+        if self.relevance not in SOURCES:
+            problem = f"must be {' or '.join(map(repr, SOURCES))}"
+            raise InputError(problem, column="relevance", value=self.relevance)
+        whole_number(self.passes, "passes", least=1)
+        whole_number(self.seed, "seed")
+
+    def adopt_from(self, trained: TrainableRanker) -> None:
+        """Take over a trained regression, or that of another ranker: one serves many settings."""
+        self.check()
+        super().adopt_from(trained)
+        if isinstance(trained, RelevanceRegression):
+            self.regression_ = trained
+
+    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Return the estimated relevance of each row; or the known one, if that is to be used."""
+        data = self.known_features(X)
+        if self.relevance == "regression":
+            return np.asarray(self.regression_.predict(data))
+        if data.relevance is None:
+            problem = "lists to be ranked by their true relevance must have one; use relevance='regression'"
+            raise InputError(problem, column="relevance")
+        return data.relevance.astype(np.float64)
+
+    @abstractmethod
+    def rank_stream(
+        self, data: RankingDataset, lists: NDArray[np.int64], rng: np.random.Generator
+    ) -> NDArray[np.int32]:
+        """Rank some lists one after another, repeats allowed: the position of each row of each of them.
+
+        Nothing has been exposed before the first of them.
+        """
+
+    def sampler(self, data: RankingDataset) -> RankingSampler:
+        """Prepare to rank lists of `data`; those of one call are a stream of their own."""
+        self.known_features(data)
+        return lambda lists, rng: self.rank_stream(data, lists, rng)
+
+    def sample_rankings(
+        self,
+        data: RankingDataset,
+        n: int = 1,
+        *,
+        top_k: int | None = None,
+        seed: int | np.random.Generator = 0,
+    ) -> NDArray[np.int32]:
+        """Rank every list n times in one stream, in random order: n x rows, the position of each row."""
+        whole_number(n, "n", least=1)
+        self.known_features(data)
+        rng = np.random.default_rng(seed)
+        stream = np.concatenate([rng.permutation(len(data)) for _ in range(n)])
+        ranked = self.rank_stream(data, stream, rng)
+        # back from the order of the stream to that of the rows, pass by pass
+        found = np.empty((n, data.rows), dtype=np.int32)
+        which = np.repeat(np.repeat(np.arange(n), len(data)), data.lengths[stream])
+        found[which, rows_of(data.offsets, stream)] = ranked
+        return cut_positions(found, top_k)
+
+    def position_probabilities(self, data: RankingDataset) -> NDArray[np.float64]:
+        """Return how often each row stood at each position in `passes` rankings: rows x positions."""
+        ranked = self.sample_rankings(data, self.passes, seed=self.seed)
+        found = np.zeros((data.rows, int(data.lengths.max(initial=0))))
+        for one in ranked:
+            found[np.arange(data.rows), one - 1] += 1 / len(ranked)
+        return found

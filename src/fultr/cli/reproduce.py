@@ -1,0 +1,90 @@
+"""`fultr reproduce`: the paper's figures and a verdict on each of its claims."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fultr.cli.options import Json, Seed
+from fultr.cli.output import print_json, print_table, progress, results, say
+from fultr.errors import InputError
+from fultr.experiments.reproduction import EXAMPLE, FIGURES, plan_for
+from fultr.experiments.reproduction import reproduce as reproduction_of
+
+BY_DEFAULT = ("german", "synthetic")
+KNOWN = ", ".join([*FIGURES, EXAMPLE])
+
+
+class Size(StrEnum):
+    """Of synthetic data."""
+
+    DEFAULT = "default"
+    PAPER = "paper"
+
+
+def reproduce(
+    figures: Annotated[
+        list[str],
+        typer.Argument(help=f"Any of {', '.join([*FIGURES, EXAMPLE])}, or all.", metavar="FIGURE..."),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder that everything goes to; run again to go on.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="german, synthetic or mslr:FOLDER. Repeatable. [default: german and synthetic]"),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A rough version of everything.")] = False,
+    size: Annotated[
+        Size, typer.Option(help="Training lists of synthetic data: 1,200, or the paper's 12,000.")
+    ] = Size.DEFAULT,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="Independent splits. [default: 10, or 3 with --quick]")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes. [default: one for each core]")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Rerun the paper: its figures as pictures and tables, and a verdict on each of its claims.
+
+    Everything is measured twice: on the training queries with their true relevance, which no method saw, and
+    on test queries. A run that was interrupted goes on where it was when the same command is given again.
+
+    \b
+    Example:
+      fultr reproduce all --quick --out quick
+      fultr reproduce fig2 fig5 --data synthetic --out figures
+      fultr reproduce all --data mslr:MSLR-WEB30K --out mslr
+    """
+    names = [*FIGURES, EXAMPLE] if "all" in figures else figures
+    for name in names:
+        if name not in (*FIGURES, EXAMPLE):
+            problem = f"no such figure; there are {KNOWN} and all"
+            raise InputError(problem, value=name)
+    plans = [
+        plan_for(one, quick=quick, size=size.value, splits=splits, seed=seed) for one in data or BY_DEFAULT
+    ]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", file=out) from error
+    options = [f"--data {plan.data.partition(':')[0]}" for plan in plans]
+    options += ["--quick"] * quick + [f"--size {size.value}"] * (size is Size.PAPER)
+    command = " ".join(["fultr reproduce", *(["all"] if "all" in figures else figures), *options])
+    with progress("runs") as report:
+        found = reproduction_of(
+            names, plans, out, command=command, workers=workers or os.cpu_count() or 1, report=report, say=say
+        )
+    if json:
+        verdicts = [verdict.to_dict() for verdict in found.verdicts]
+        print_json({"verdicts": verdicts, "written": [str(path) for path in found.files]})
+        return
+    cells = [(one.claim, one.data, one.part, one.outcome, one.statement) for one in found.verdicts]
+    print_table(
+        results(), "What of the paper holds", ("claim", "data", "queries", "verdict", "statement"), cells
+    )
+    results().print(f"Effects and intervals: {out / 'verdicts.md'}")

@@ -1,0 +1,174 @@
+"""Figure 2: utility against disparity, FULTR and the methods it is compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fultr.experiments.figures import Figure, Line, draw_trade_offs
+from fultr.experiments.results import LARGEST_LAMBDA, PARTS, Array, Plan, Results
+from fultr.experiments.runs import Run
+from fultr.experiments.statistics import estimate, ratio, slopes
+from fultr.experiments.verdicts import Finding, Verdict, above_zero, below_zero, differs, inside
+
+BASELINES = (
+    "group-blind",
+    "fair-pg-rank",
+    "fair-pg-rank-ips",
+    "equity-of-attention",
+    "equity-of-attention-true",
+)
+BEYOND = ("fairco", "exposure-lp")
+"""Methods that the paper does not compare with, but that users know."""
+
+PAPER = "fultr-paper"
+BY_CONSTRUCTION = (
+    "the generator of synthetic data makes the regression err by group: this holds by construction"
+)
+
+
+def clicks_of(plan: Plan) -> float:
+    """Return the number of clicks, as a multiple of the training lists: 5K on German Credit, 12K on MSLR."""
+    return 10.0 if plan.is_german else 1.0
+
+
+def _methods(plan: Plan) -> tuple[str, ...]:
+    return ("fultr", *(() if plan.is_german else ("fultr-mlp",)), *BASELINES, *BEYOND)
+
+
+def _runs(plan: Plan) -> list[Run]:
+    made = plan.runs(_methods(plan), [clicks_of(plan)])
+    by_the_paper = plan.split_numbers[: plan.paper_splits]
+    return made + [plan.run(PAPER, clicks_of(plan), split=split) for split in by_the_paper]
+
+
+def _judge(results: Results) -> list[Verdict]:
+    verdicts = []
+    for part, queries in PARTS.items():
+        for claim, statement, findings, note in (
+            _group_blind(results, part),
+            _falls_with_lambda(results, part),
+            *([] if results.plan.is_german else [_network(results, part)]),
+            _fair_pg_rank(results, part),
+            _equity_of_attention(results, part),
+        ):
+            verdicts.append(Verdict(claim, statement, results.plan.title, queries, findings, note))
+    verdicts.append(_regression(results))
+    return verdicts
+
+
+Claim = tuple[str, str, tuple[Finding, ...], str]
+
+
+def _squares(results: Results, part: str, method: str) -> Array:
+    return results.table(f"{part}_disparity_squared", method, clicks_of(results.plan))
+
+
+def _group_blind(results: Results, part: str) -> Claim:
+    fair = _squares(results, part, "fultr")[:, -1]
+    blind = _squares(results, part, "group-blind")[:, 0]
+    effect = f"squared disparity, group-blind - FULTR at lambda {LARGEST_LAMBDA:g}"
+    statement = "group-blind training leaves disparity well above that of FULTR at large lambda"
+    return "F2a", statement, (above_zero(effect, estimate(blind - fair)),), ""
+
+
+def _falls_with_lambda(results: Results, part: str) -> Claim:
+    squares = _squares(results, part, "fultr")
+    utilities = results.table(f"{part}_dcg", "fultr", clicks_of(results.plan))
+    steps = np.arange(squares.shape[1])
+    findings = (
+        below_zero("change of squared disparity for each step of lambda", estimate(slopes(squares, steps))),
+        inside(
+            f"squared disparity at lambda {LARGEST_LAMBDA:g} / that at 0",
+            ratio(squares[:, -1], squares[:, 0]),
+            -np.inf,
+            0.5,
+        ),
+        below_zero(
+            "change of DCG from lambda 0 to the largest", estimate(utilities[:, -1] - utilities[:, 0])
+        ),
+    )
+    return "F2b", "squared disparity falls towards zero as lambda grows, with a drop in DCG", findings, ""
+
+
+def _network(results: Results, part: str) -> Claim:
+    """Compare at half the disparity that the linear scorer has at lambda 0, split by split."""
+    clicks = clicks_of(results.plan)
+    best = {}
+    limit = _squares(results, part, "fultr")[:, :1] / 4
+    for method in ("fultr", "fultr-mlp"):
+        utilities = results.table(f"{part}_dcg", method, clicks)
+        squares = _squares(results, part, method)
+        held = squares <= np.maximum(limit, squares.min(axis=1, keepdims=True))
+        best[method] = np.where(held, utilities, -np.inf).max(axis=1)
+    effect = "DCG at half the disparity of lambda 0, FULTR-MLP - FULTR-Linear"
+    statement = "FULTR-MLP has the better trade-off than FULTR-Linear"
+    return "F2c", statement, (above_zero(effect, estimate(best["fultr-mlp"] - best["fultr"])),), ""
+
+
+def _fair_pg_rank(results: Results, part: str) -> Claim:
+    clicks, findings = clicks_of(results.plan), []
+    _, ours = results.lowest(part, "fultr", clicks)
+    for method, title in (("fair-pg-rank", "Fair-PG-Rank"), ("fair-pg-rank-ips", "Fair-PG-Rank-IPS")):
+        _, lowest = results.lowest(part, method, clicks)
+        start = results.at(f"{part}_disparity_squared", method, clicks, 0.0)
+        findings += [
+            above_zero(f"lowest squared disparity, {title} - FULTR", estimate(lowest - ours)),
+            inside(f"{title}: lowest squared disparity / that at lambda 0", ratio(lowest, start), 0.5),
+        ]
+    return "F2d", "Fair-PG-Rank, with IPS or not, does not reduce amortized disparity", tuple(findings), ""
+
+
+def _equity_of_attention(results: Results, part: str) -> Claim:
+    clicks, findings = clicks_of(results.plan), []
+    for method, title, works in (
+        ("equity-of-attention", "regression", results.plan.is_german),
+        ("equity-of-attention-true", "true relevance", True),
+    ):
+        _, lowest = results.lowest(part, method, clicks)
+        start = results.at(f"{part}_disparity_squared", method, clicks, 1.0)
+        effect = f"{title}: lowest squared disparity / that at theta 1"
+        bounds = (-np.inf, 0.5) if works else (0.5, np.inf)
+        findings.append(inside(effect, ratio(lowest, start), *bounds))
+    statement = (
+        "Equity of Attention works on regression relevances and on true ones"
+        if results.plan.is_german
+        else "Equity of Attention fails on regression relevances and works on true ones"
+    )
+    return "F2e", statement, tuple(findings), BY_CONSTRUCTION if results.plan.data == "synthetic" else ""
+
+
+def _regression(results: Results) -> Verdict:
+    clicks = clicks_of(results.plan)
+    errors = np.array(
+        [
+            row["relative_error"]
+            for row in results.rows
+            if row["method"] == "equity-of-attention" and row["clicks"] == clicks and row["trade_off"] == 1.0
+        ]
+    )
+    first, second = estimate(errors[:, 0]), estimate(errors[:, 1])
+    effect = (
+        "difference of the regression's relative errors, group 1 - group 2"
+        f" (means {100 * first.mean:+.1f}% and {100 * second.mean:+.1f}%)"
+    )
+    gap = np.abs(errors[:, 0] - errors[:, 1])
+    if results.plan.is_german:
+        statement = "the regression errs about alike for both groups"
+        findings = (inside("size of the " + effect, estimate(gap), 0.0, 0.1),)
+    else:
+        statement = "the regression's relative error differs between the groups"
+        findings = (differs(effect, estimate(errors[:, 0] - errors[:, 1])),)
+    note = BY_CONSTRUCTION if results.plan.data == "synthetic" else ""
+    return Verdict("F2f", statement, results.plan.title, PARTS["train"], findings, note)
+
+
+def _draw(results: Results, path: Path) -> Path:
+    clicks = clicks_of(results.plan)
+    by_the_paper = [PAPER] if results.plan.paper_splits else []
+    lines = [Line(method, clicks) for method in (*_methods(results.plan), *by_the_paper)]
+    return draw_trade_offs("Figure 2: utility and disparity", results, lines, path)
+
+
+FIGURE = Figure("fig2", "utility against disparity", _runs, _judge, _draw, on_german=True)

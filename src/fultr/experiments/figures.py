@@ -1,0 +1,93 @@
+"""What the files of the figures have in common: their parts, and curves of utility against disparity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.experiments.methods import METHODS
+from fultr.experiments.results import PARTS, Plan, Results
+from fultr.experiments.runs import Run
+from fultr.experiments.statistics import Estimate, estimate
+from fultr.experiments.verdicts import Verdict
+from fultr.plots import Curve, Panel, draw_panels
+
+Array = NDArray[np.float64]
+
+NOTE = "mean over splits with 95% intervals; left: what the click estimators achieve; right: what generalises"
+DCG, ROOT = "DCG for each relevant item", "disparity, √ of the mean ΣD²  (0: exposure follows merit)"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of the paper's figures.
+
+    Parameters
+    ----------
+    name, title
+        What it is called, and what it shows.
+    runs
+        What must be run for it.
+    judge
+        The verdicts on its claims, on training and on test queries.
+    draw
+        Writes the picture to a path.
+    on_german
+        Whether the paper has it on German Credit too.
+    """
+
+    name: str
+    title: str
+    runs: Callable[[Plan], list[Run]]
+    judge: Callable[[Results], list[Verdict]]
+    draw: Callable[[Results, Path], Path]
+    on_german: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve to draw: a method under some conditions, and what it is called."""
+
+    method: str
+    clicks: float
+    label: str = ""
+    conditions: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What the legend says."""
+        return self.label or METHODS[self.method].title
+
+
+def draw_trade_offs(figure: str, results: Results, lines: Sequence[Line], path: Path) -> Path:
+    """Draw DCG against disparity, on training and on test queries."""
+    panels = [
+        Panel(title, ROOT, DCG, [trade_off_curve(results, line, part) for line in lines])
+        for part, title in PARTS.items()
+    ]
+    return draw_panels(f"{figure} · {results.plan.title}", panels, path, NOTE)
+
+
+def trade_off_curve(results: Results, line: Line, part: str) -> Curve:
+    """Return a curve over the trade-offs of a method."""
+    conditions = dict(line.conditions)
+    squares = estimates(results.table(f"{part}_disparity_squared", line.method, line.clicks, **conditions))
+    utilities = estimates(results.table(f"{part}_dcg", line.method, line.clicks, **conditions))
+    return Curve(
+        line.title,
+        [one.mean**0.5 for one in squares],
+        [one.mean for one in utilities],
+        ([max(one.low, 0.0) ** 0.5 for one in squares], [max(one.high, 0.0) ** 0.5 for one in squares]),
+        ([one.low for one in utilities], [one.high for one in utilities]),
+    )
+
+
+def estimates(table: Array) -> list[Estimate]:
+    """Return the mean over splits of each column, without bounds where there is one split only."""
+    found = [estimate(column) for column in table.T]
+    return [one if one.splits > 1 else Estimate(one.mean, one.mean, one.mean, 1) for one in found]

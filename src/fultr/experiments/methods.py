@@ -1,0 +1,188 @@
+"""The methods that are compared, by name: each trains its policies, one for each trade-off, on a world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fultr.baselines import (
+    ClickSVMRank,
+    EquityOfAttention,
+    ExposureLP,
+    FairCo,
+    LambdaRank,
+    PGRank,
+    PropensitySVMRank,
+    fair_pg_rank_sweep,
+)
+from fultr.click_model import ClickNoise
+from fultr.errors import InputError
+from fultr.experiments.worlds import World
+from fultr.training import FairRanker, sweep
+from fultr.training.frontier import FAIRNESS_WEIGHTS
+from fultr.training.ranker import TrainableRanker
+
+LAMBDAS = FAIRNESS_WEIGHTS
+LAMBDAS_WITHIN_QUERIES = (0.0, 1.0, 10.0, 100.0, 1000.0)
+"""Of Fair-PG-Rank: few impressions have clicks on both groups, so its mean disparity is small."""
+
+THETAS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.0)
+GAINS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
+ONLY = (0.0,)
+"""Of a method that has one policy."""
+
+NO_NOISE = ClickNoise()
+"""So that a log's own noise is not corrected for."""
+
+MOST_L2_OF_NETWORKS = 2
+"""Networks are trained one by one, and take most of the time: they get the last few of the costs."""
+
+Policies = Iterator[tuple[float, TrainableRanker]]
+"""The trade-off of each trained policy, and the policy."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to learn rankings from clicks.
+
+    Parameters
+    ----------
+    title
+        How it is called in pictures and tables.
+    train
+        Makes its policies on a world, for some trade-offs.
+    trade_offs
+        What can be varied, from useful to fair: a fairness weight, a quality limit, a gain.
+    knob
+        What that is called.
+    needs_labels
+        Whether it is given the true relevance of the training lists.
+    """
+
+    title: str
+    train: Callable[[World, Sequence[float]], Policies]
+    trade_offs: tuple[float, ...] = LAMBDAS
+    knob: str = "lambda"
+    needs_labels: bool = False
+
+
+def _costs(world: World, model: str) -> tuple[float, ...] | None:
+    return world.l2 if world.l2 is None or model == "linear" else world.l2[-MOST_L2_OF_NETWORKS:]
+
+
+def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) -> Any:
+    """Return the training of FULTR with some settings: a sweep over the fairness weight."""
+
+    def train(world: World, weights: Sequence[float]) -> Policies:
+        source: Any = world.train if labelled else world.log
+        valid: Any = world.train_valid if labelled else world.valid
+        front = sweep(
+            source,
+            valid=valid,
+            fairness_weights=weights,
+            seeds=[world.seed],
+            position_bias=world.position_bias,
+            noise=world.noise if corrected else NO_NOISE,
+            l2=_costs(world, settings.get("model", "linear")),
+            **settings,
+        )
+        for point in front.chosen:
+            yield point.fairness_weight, front.ranker(point)
+
+    return train
+
+
+def _single(make: Callable[..., TrainableRanker], **settings: Any) -> Any:
+    """Return the training of a method with one policy; what large parameters cost, each knows for itself."""
+
+    def train(world: World, _trade_offs: Sequence[float]) -> Policies:
+        ranker = make(position_bias=world.position_bias, seed=world.seed, **settings)
+        yield 0.0, ranker.fit(world.log, valid=world.valid)
+
+    return train
+
+
+def _fair_pg_rank(*, ips: bool) -> Any:
+    def train(world: World, weights: Sequence[float]) -> Policies:
+        found = fair_pg_rank_sweep(
+            world.log,
+            weights,
+            valid=world.valid,
+            ips=ips,
+            l2=world.l2,
+            position_bias=world.position_bias,
+            seed=world.seed,
+        )
+        yield from zip(weights, found, strict=True)
+
+    return train
+
+
+def _post_processed(make: Callable[..., Any], knob: str, **settings: Any) -> Any:
+    """Return the training of a method in two steps: one regression serves all trade-offs."""
+
+    def train(world: World, trade_offs: Sequence[float]) -> Policies:
+        trained = None
+        for value in trade_offs:
+            ranker = make(
+                **({knob: value} if knob else {}),
+                position_bias=world.position_bias,
+                l2=world.l2,
+                seed=world.seed,
+                **settings,
+            )
+            if trained is None:
+                ranker.fit(world.log, valid=world.valid)
+                trained = ranker
+            else:
+                ranker.adopt_from(trained)
+            yield value, ranker
+
+    return train
+
+
+def _as_paper(world: World, weights: Sequence[float]) -> Policies:
+    for weight in weights:
+        ranker = FairRanker(
+            weight, protocol="paper", l2=1e-3, position_bias=world.position_bias, noise=None, seed=world.seed
+        )
+        yield weight, ranker.fit(world.log, valid=world.valid)
+
+
+METHODS: dict[str, Method] = {
+    "fultr": Method("FULTR-Linear", _fultr()),
+    "fultr-mlp": Method("FULTR-MLP", _fultr(model="mlp")),
+    "fultr-corrected": Method("FULTR, noise-corrected", _fultr(corrected=True)),
+    "fultr-paper": Method("FULTR-Linear, the paper's protocol", _as_paper, (0.1, 10.0)),
+    "group-blind": Method("Group-blind", _fultr(group_blind=True), ONLY),
+    "no-ips": Method("No-IPS", _fultr(utility_ips=False, disparity_ips=False)),
+    "utility-ips": Method("Utility-IPS", _fultr(disparity_ips=False)),
+    "full": Method("Full-Linear", _fultr(labelled=True), needs_labels=True),
+    "full-mlp": Method("Full-MLP", _fultr(labelled=True, model="mlp"), needs_labels=True),
+    "pg-rank": Method("PG-Rank", _single(PGRank), ONLY),
+    "lambda-rank": Method("LambdaRank", _single(LambdaRank, model="mlp"), ONLY),
+    "click-svm": Method("Ranking SVM", _single(ClickSVMRank), ONLY),
+    "propensity-svm": Method("Propensity SVM-Rank", _single(PropensitySVMRank), ONLY),
+    "fair-pg-rank": Method("Fair-PG-Rank", _fair_pg_rank(ips=False), LAMBDAS_WITHIN_QUERIES),
+    "fair-pg-rank-ips": Method("Fair-PG-Rank-IPS", _fair_pg_rank(ips=True), LAMBDAS_WITHIN_QUERIES),
+    "equity-of-attention": Method(
+        "Equity of Attention", _post_processed(EquityOfAttention, "theta"), THETAS, "theta"
+    ),
+    "equity-of-attention-true": Method(
+        "Equity of Attention, true relevance",
+        _post_processed(EquityOfAttention, "theta", relevance="true"),
+        THETAS,
+        "theta",
+        needs_labels=True,
+    ),
+    "fairco": Method("FairCo", _post_processed(FairCo, "gain"), GAINS, "gain"),
+    "exposure-lp": Method("Exposure LP", _post_processed(ExposureLP, ""), ONLY),
+}
+
+
+def method_called(name: str) -> Method:
+    """Return a method by its name."""
+    if name not in METHODS:
+        raise InputError(f"no such method; there are {', '.join(METHODS)}", column="method", value=name)
+    return METHODS[name]

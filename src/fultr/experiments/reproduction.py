@@ -1,0 +1,162 @@
+"""The whole reproduction: runs, tables, pictures and verdicts of the figures asked for, in a folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fultr.errors import InputError
+from fultr.experiments import figure_1, figure_2, figure_3, figure_4, figure_5, figure_6
+from fultr.experiments.example import draw_example, judge_example, run_example
+from fultr.experiments.figures import Figure
+from fultr.experiments.results import Plan, Results
+from fultr.experiments.runs import Archive, Reporter, Row, Run, perform_all
+from fultr.experiments.verdicts import Finding, Verdict
+from fultr.files import atomic_write
+
+FIGURES: dict[str, Figure] = {
+    module.FIGURE.name: module.FIGURE
+    for module in (figure_1, figure_2, figure_3, figure_4, figure_5, figure_6)
+}
+EXAMPLE = "example"
+PICTURES = (".png", ".svg")
+
+QUICK = {"splits": 3, "lists": 120, "every": 9, "l2": (3e-2,), "paper_splits": 0, "quick": True}
+"""The rough version: everything is there, and little of it is certain."""
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What was written, and what it says."""
+
+    verdicts: list[Verdict]
+    files: list[Path]
+
+
+def plan_for(
+    data: str, *, quick: bool = False, size: str = "default", splits: int | None = None, seed: int = 0
+) -> Plan:
+    """Return how much is run on a data set: as a rule, roughly, or with the paper's number of lists."""
+    if size not in ("default", "paper"):
+        raise InputError("must be 'default' or 'paper'", column="size", value=size)
+    settings: dict[str, Any] = dict(QUICK) if quick else {}
+    if size == "paper":
+        settings["lists"] = 12_000
+    if splits is not None:
+        settings["splits"] = splits
+        settings["paper_splits"] = min(splits, settings.get("paper_splits", Plan("german").paper_splits))
+    return Plan(data, first_split=seed, **settings)
+
+
+def reproduce(
+    names: Sequence[str],
+    plans: Sequence[Plan],
+    folder: Path,
+    *,
+    command: str = "",
+    workers: int = 1,
+    report: Reporter = lambda _done, _total: None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Reproduced:
+    """Do the runs of some figures on some data sets, and write tables, pictures and verdicts.
+
+    Runs that are in the folder already are not done again, so that a stopped reproduction goes on where it
+    was.
+    """
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    archive, wanted = Archive(folder / "runs"), _wanted(names, plans)
+    runs = [run for figure, plan in wanted for run in figure.runs(plan)]
+    say(f"{len(set(runs))} runs for {len(wanted)} figures")
+    perform_all(runs, archive, workers, report)
+    verdicts, files = [], []
+    for figure, plan in wanted:
+        own = list(dict.fromkeys(figure.runs(plan)))
+        results = Results(plan, [row for run in own for row in archive.read(run)])
+        stem = folder / f"{figure.name}-{plan.data.partition(':')[0]}"
+        files.append(write_table(stem.with_suffix(".csv"), results.rows))
+        files += [figure.draw(results, stem.with_suffix(ending)) for ending in PICTURES]
+        verdicts += figure.judge(results)
+    if EXAMPLE in names:
+        rows = run_example()
+        files.append(write_table(folder / "example.csv", rows))
+        files += [draw_example(rows, folder / f"example{ending}") for ending in PICTURES]
+        verdicts += judge_example(rows)
+    files += _write_verdicts(folder, verdicts, command, [path for path in files if path.suffix == ".png"])
+    return Reproduced(verdicts, files)
+
+
+def _wanted(names: Sequence[str], plans: Sequence[Plan]) -> list[tuple[Figure, Plan]]:
+    """Return each figure with each data set that it is made for: the paper has but two on German Credit."""
+    return [
+        (FIGURES[name], plan)
+        for plan in plans
+        for name in names
+        if name in FIGURES and (FIGURES[name].on_german or not plan.is_german)
+    ]
+
+
+def runs_of(names: Sequence[str], plans: Sequence[Plan]) -> list[Run]:
+    """Return all different runs of some figures."""
+    return list(dict.fromkeys(run for figure, plan in _wanted(names, plans) for run in figure.runs(plan)))
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> Path:
+    """Write rows as CSV; the columns are all that any of them has."""
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "relative_error"))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({name: _short(value) for name, value in row.items()} for row in rows)
+    return _write(path, text.getvalue())
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _write_verdicts(folder: Path, verdicts: list[Verdict], command: str, pictures: list[Path]) -> list[Path]:
+    from fultr import __version__
+
+    content = {"version": __version__, "command": command, "verdicts": [one.to_dict() for one in verdicts]}
+    lines = [
+        "# What of the paper holds",
+        "",
+        f"Made by `{command or 'fultr reproduce'}`, version {__version__}. Each comparison is paired over"
+        " independent splits and click simulations; intervals are of level 95%.",
+        "",
+        "| claim | data | queries | verdict | effect | measured | 95% interval |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for verdict in verdicts:
+        for number, finding in enumerate(verdict.findings):
+            head = [verdict.claim, verdict.data, verdict.part, f"**{verdict.outcome}**"]
+            cells = [*(head if number == 0 else [""] * len(head)), *_cells(finding)]
+            lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "## The claims", ""]
+    said = {verdict.claim: verdict for verdict in verdicts}
+    lines += [f"- **{claim}**: {one.statement}." for claim, one in said.items()]
+    notes = dict.fromkeys(f"- {one.claim}, {one.data}: {one.note}." for one in verdicts if one.note)
+    lines += ["", *notes, *([""] if notes else []), "## Pictures", ""]
+    lines += [f"![{path.stem}]({path.name})" for path in pictures]
+    return [
+        _write(folder / "verdicts.json", json.dumps(content, indent=1) + "\n"),
+        _write(folder / "verdicts.md", "\n".join(lines) + "\n"),
+    ]
+
+
+def _cells(finding: Finding) -> list[str]:
+    found = finding.to_dict()
+    value = "-" if found["value"] is None else f"{found['value']:.4g}"
+    interval = "-" if found["interval"] is None else "[{:.4g}, {:.4g}]".format(*found["interval"])
+    return [f"{finding.effect} ({finding.outcome})", value, interval]
+
+
+def _write(path: Path, text: str) -> Path:
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,155 @@
+"""Runs: one method on one world at all its trade-offs, kept in a file each, so that none is done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fultr.baselines.post_processing import PostProcessing
+from fultr.data import RankingDataset
+from fultr.evaluation import evaluate
+from fultr.experiments.methods import method_called
+from fultr.experiments.worlds import Conditions, World, make_world
+from fultr.files import atomic_write
+
+FORMAT = 1
+"""Of the files of runs; those of other formats are done again."""
+
+Row = dict[str, Any]
+"""A trained policy: what it is, and its utility and disparity on training and on test queries."""
+
+Reporter = Callable[[int, int], None]
+"""Told how many runs are done, of how many."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method to be trained under some conditions, for some trade-offs, with costs to choose from."""
+
+    method: str
+    conditions: Conditions
+    trade_offs: tuple[float, ...]
+    l2: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """What the file of its results is called."""
+        given = self.conditions.to_dict()
+        parts = [given["data"], self.method, f"{given['clicks']:g}x"]
+        parts += [f"noise-{given['eps_minus']:g}"] if given["eps_minus"] else []
+        parts += [f"groups-{given['groups']}"] if given["groups"] != 2 else []
+        content = json.dumps([FORMAT, self.method, given, self.trade_offs, self.l2])
+        digest = hashlib.blake2b(content.encode(), digest_size=4).hexdigest()
+        return "_".join([*parts, f"split-{given['split']}", digest]) + ".json"
+
+
+def perform(run: Run, world: World) -> list[Row]:
+    """Train the policies of a run, and measure them."""
+    method, world = method_called(run.method), replace(world, l2=run.l2)
+    rows, started = [], time.perf_counter()
+    for trade_off, policy in method.train(world, run.trade_offs):
+        seconds = time.perf_counter() - started
+        row: Row = {"method": run.method, **run.conditions.to_dict(), "trade_off": float(trade_off)}
+        for part, lists in (("train", world.train), ("test", world.test)):
+            if lists is not None:
+                row |= measures(policy, lists, world, part)
+        if isinstance(policy, PostProcessing) and world.train is not None:
+            row["relative_error"] = list(policy.regression_.relative_error(world.train).values())
+        rows.append({**row, "seconds": seconds})
+        started = time.perf_counter()
+    # policies that are trained together share the time that took
+    total = sum(row["seconds"] for row in rows)
+    return [{**row, "run_seconds": total} for row in rows]
+
+
+def measures(policy: Any, lists: RankingDataset, world: World, part: str) -> Row:
+    """Return the DCG for each relevant item and the disparity of a policy, drawn and at its mode."""
+    options: dict[str, Any] = {"position_bias": world.position_bias, "intervals": None}
+    relevant = 1.0 if lists.relevance is None else float(lists.relevance.sum()) / len(lists)
+    drawn = evaluate(policy, lists, **options)
+    mode = evaluate(policy, lists, stochastic=False, **options)
+    return {
+        f"{part}_dcg": drawn.dcg / relevant,
+        f"{part}_disparity_squared": drawn.disparity_squared,
+        f"{part}_mode_dcg": mode.dcg / relevant,
+    }
+
+
+class Archive:
+    """A folder of finished runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, run: Run) -> bool:
+        """Whether the results of a run are there."""
+        return (self.folder / run.name).exists()
+
+    def read(self, run: Run) -> list[Row]:
+        """Return the results of a run."""
+        rows: list[Row] = json.loads((self.folder / run.name).read_text(encoding="utf-8"))["rows"]
+        return rows
+
+    def write(self, run: Run, rows: list[Row]) -> None:
+        """Keep the results of a run."""
+        content = {"format": FORMAT, "rows": rows}
+        with atomic_write(self.folder / run.name) as temporary:
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Reporter) -> None:
+    """Do all runs that are not in the archive, those of one world together, in several processes."""
+    missing = [run for run in dict.fromkeys(runs) if not archive.has(run)]
+    done = len(set(runs)) - len(missing)
+    report(done, len(set(runs)))
+    worlds: dict[Conditions, list[Run]] = {}
+    for run in missing:
+        worlds.setdefault(run.conditions, []).append(run)
+    for count in _finished(list(worlds.values()), archive.folder, workers):
+        done += count
+        report(done, len(set(runs)))
+
+
+def _finished(tasks: Sequence[list[Run]], folder: Path, workers: int) -> Iterator[int]:
+    """Yield how many runs were done, as they get done."""
+    if workers == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield _perform_in(task, folder)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_alone) as pool:
+        try:
+            futures = [pool.submit(_perform_in, task, folder) for task in tasks]
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            _give_up(pool)
+            raise
+
+
+def _give_up(pool: Executor) -> None:
+    """Wait for nothing; what is finished is in the archive."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    processes: Mapping[int, Any] = getattr(pool, "_processes", None) or {}
+    for process in list(processes.values()):
+        process.terminate()
+
+
+def _alone() -> None:
+    """Leave the other cores to the other processes."""
+    torch.set_num_threads(1)
+
+
+def _perform_in(runs: list[Run], folder: Path) -> int:
+    archive, world = Archive(folder), make_world(runs[0].conditions)
+    for run in runs:
+        archive.write(run, perform(run, world))
+    return len(runs)

@@ -1,0 +1,93 @@
+"""Verdicts on claims: holds, does not hold, or undecided, with the effect and its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fultr.experiments.statistics import Estimate
+
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison: what was measured, its interval, and what it says of the claim."""
+
+    effect: str
+    measured: Estimate
+    outcome: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain values."""
+        found = self.measured
+        bounded = math.isfinite(found.low) and math.isfinite(found.high)
+        return {
+            "effect": self.effect,
+            "value": found.mean if math.isfinite(found.mean) else None,
+            "interval": [found.low, found.high] if bounded else None,
+            "splits": found.splits,
+            "outcome": self.outcome,
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be said of a claim on one data set, on training or on test queries."""
+
+    claim: str
+    statement: str
+    data: str
+    part: str
+    findings: tuple[Finding, ...]
+    note: str = ""
+    outcome: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outcome", all_of([finding.outcome for finding in self.findings]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        return {
+            "claim": self.claim,
+            "statement": self.statement,
+            "data": self.data,
+            "queries": self.part,
+            "verdict": self.outcome,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "note": self.note,
+        }
+
+
+def all_of(outcomes: Sequence[str]) -> str:
+    """Return what several comparisons say together: all must hold, and none may fail."""
+    if any(outcome == FAILS for outcome in outcomes):
+        return FAILS
+    return HOLDS if all(outcome == HOLDS for outcome in outcomes) else UNDECIDED
+
+
+def above_zero(effect: str, measured: Estimate) -> Finding:
+    """Claim that the effect is above 0."""
+    outcome = HOLDS if measured.above else FAILS if measured.below else UNDECIDED
+    return Finding(effect, measured, outcome)
+
+
+def below_zero(effect: str, measured: Estimate) -> Finding:
+    """Claim that the effect is below 0."""
+    outcome = HOLDS if measured.below else FAILS if measured.above else UNDECIDED
+    return Finding(effect, measured, outcome)
+
+
+def differs(effect: str, measured: Estimate) -> Finding:
+    """Claim that the effect is not 0."""
+    return Finding(effect, measured, HOLDS if measured.above or measured.below else UNDECIDED)
+
+
+def inside(effect: str, measured: Estimate, low: float, high: float = math.inf) -> Finding:
+    """Claim that the effect lies between two bounds."""
+    if measured.low >= low and measured.high <= high:
+        return Finding(effect, measured, HOLDS)
+    outside = measured.high < low or measured.low > high
+    return Finding(effect, measured, FAILS if outside else UNDECIDED)

@@ -1,0 +1,142 @@
+"""Where methods compete: labelled data, and clicks simulated on it as in the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.clicks import Planting, estimate_noise, simulate_clicks
+from fultr.data import ClickLog, DataSplits, RankingDataset
+from fultr.datasets import german_credit, mslr, synthetic
+from fultr.errors import InputError
+from fultr.policy import RankingSVM
+
+BIAS = PositionBias.power(1.0)
+"""v_k = 1/k."""
+
+LISTS_A_QUERY = 10
+"""Of a folder of MSLR with few queries, so many lists are drawn from each."""
+
+FEW_QUERIES = 2_000
+
+PLANTED = Planting(share=0.01)
+"""Where clicks are noisy, items known to be irrelevant are put into 1% of the impressions."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Clicks to learn from and labelled lists to judge by.
+
+    Parameters
+    ----------
+    log, valid
+        Clicks to train on and to validate on.
+    position_bias
+        The examination probabilities.
+    noise
+        The click noise as it is known or was estimated; None if clicks have none.
+    train, test
+        Labelled lists: those of the training clicks, whose relevance no method may see, and new ones. A
+        world of a user's own log has no labels for the former.
+    train_valid
+        Labelled lists of the validation clicks, for methods that are given full information.
+    seed
+        Of everything random that a method does.
+    l2
+        Costs of large parameters to choose from on validation clicks; None leaves that to each method.
+    """
+
+    log: ClickLog
+    valid: ClickLog
+    position_bias: PositionBias
+    noise: ClickNoise | None
+    train: RankingDataset | None
+    train_valid: RankingDataset | None
+    test: RankingDataset
+    seed: int = 0
+    l2: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a world is made of: the data set, the clicks and one of several independent splits.
+
+    Parameters
+    ----------
+    data
+        "german", "synthetic", or "mslr:FOLDER".
+    clicks
+        Impressions with a click, as a multiple of the training lists.
+    eps_minus
+        How often an irrelevant item that was looked at is clicked.
+    groups
+        Number of groups.
+    split
+        Number of the split, which decides the queries, the logging policy and the clicks.
+    lists
+        Training lists of synthetic data.
+    """
+
+    data: str
+    clicks: float
+    eps_minus: float = 0.0
+    groups: int = 2
+    split: int = 0
+    lists: int = 1_200
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the conditions as plain values; a folder counts by what it holds, not by where it is."""
+        return {
+            "data": self.data.partition(":")[0],
+            "clicks": self.clicks,
+            "eps_minus": self.eps_minus,
+            "groups": self.groups,
+            "split": self.split,
+            "lists": self.lists if self.data == "synthetic" else None,
+        }
+
+
+def splits_of(conditions: Conditions) -> DataSplits:
+    """Return the labelled data of a split."""
+    name, _, folder = conditions.data.partition(":")
+    if name == "german":
+        if conditions.groups != 2:
+            raise InputError("German Credit has two groups here", column="groups", value=conditions.groups)
+        return german_credit(seed=conditions.split)
+    if name == "synthetic":
+        return synthetic(queries=conditions.lists, groups=conditions.groups, seed=conditions.split)
+    if name != "mslr" or not folder:
+        raise InputError("must be german, synthetic or mslr:FOLDER", column="data", value=conditions.data)
+    settings: dict[str, Any] = {"groups": conditions.groups, "seed": conditions.split}
+    found = mslr(folder, resplit=conditions.split, **settings)
+    if len(found.train) >= FEW_QUERIES:
+        return found
+    return mslr(folder, resplit=conditions.split, lists_per_query=LISTS_A_QUERY, **settings)
+
+
+def make_world(conditions: Conditions) -> World:
+    """Simulate the clicks of users who look at position k with probability 1/k.
+
+    They see rankings of a Ranking SVM that was trained on 1% of the labelled training data. Impressions
+    without a click stay in the log. Validation clicks are the same multiple of their lists; noise is
+    estimated from planted items, of all clicks together.
+    """
+    data, seed = splits_of(conditions), conditions.split
+    logging = RankingSVM.train(data.train, seed=seed)
+    noisy = conditions.eps_minus > 0
+    noise = ClickNoise(1.0, conditions.eps_minus) if noisy else None
+
+    def clicks_on(lists: RankingDataset, part: int) -> ClickLog:
+        wanted = max(20, round(conditions.clicks * len(lists)))
+        rng = np.random.default_rng([seed, part])
+        return simulate_clicks(
+            lists, logging, BIAS, noise, clicks=wanted, planting=PLANTED if noisy else None, seed=rng
+        )
+
+    log, valid = clicks_on(data.train, 0), clicks_on(data.valid, 1)
+    # so few clicks may come with no planted item at all
+    known = ClickNoise(1.0, min(estimate_noise(log, BIAS).eps_minus, 0.5)) if len(log.planted) else None
+    return World(log, valid, BIAS, known, data.train, data.valid, data.test, seed)

@@ -1,0 +1,221 @@
+"""The rough version of the whole reproduction, and the strongest effects of the paper in it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fultr.experiments import runs as runs_module
+from fultr.experiments.methods import METHODS
+from fultr.experiments.reproduction import FIGURES, plan_for, reproduce, runs_of
+from fultr.experiments.results import PARTS, Plan, Results
+from fultr.experiments.runs import Archive, Row, Run, perform_all
+from fultr.experiments.worlds import Conditions, make_world
+from tests.commands import refusal
+
+SPLITS = 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All figures, roughly, as a user makes them."""
+    out = tmp_path_factory.mktemp("reproduction")
+    command = [sys.executable, "-m", "fultr", "reproduce", "all", "--quick", "--out", str(out), "--json"]
+    # a core for each process
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    (out / "printed.json").write_text(done.stdout)
+    return out
+
+
+def table(folder: Path, figure: str, data: str) -> list[dict[str, str]]:
+    with (folder / f"{figure}-{data}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def measured(rows: list[dict[str, str]], column: str, **wanted: Any) -> np.ndarray:
+    """Return a column of the rows that have certain values, ordered by split."""
+    chosen = [row for row in rows if all(row[name] == str(value) for name, value in wanted.items())]
+    found = np.array([float(row[column]) for row in sorted(chosen, key=lambda row: int(row["split"]))])
+    assert found.size == SPLITS
+    return found
+
+
+def clearly_above(values: np.ndarray) -> bool:
+    """Whether a mean over splits is two standard errors above 0."""
+    return bool(values.mean() > 2 * values.std(ddof=1) / np.sqrt(values.size))
+
+
+SQUARE, DCG = "train_disparity_squared", "train_dcg"
+
+
+@pytest.mark.parametrize("data", ["german", "synthetic"])
+def test_fairness_lowers_disparity_and_group_blindness_does_not(folder: Path, data: str) -> None:
+    """F2a and F2b, on the training queries."""
+    rows = table(folder, "fig2", data)
+    fair = measured(rows, SQUARE, method="fultr", trade_off="30")
+    useful = measured(rows, SQUARE, method="fultr", trade_off="0")
+    blind = measured(rows, SQUARE, method="group-blind", trade_off="0")
+    assert clearly_above(useful - fair)
+    assert clearly_above(blind - fair)
+    assert fair.mean() < useful.mean() / 2
+    utility = measured(rows, DCG, method="fultr", trade_off="0")
+    assert clearly_above(utility - measured(rows, DCG, method="fultr", trade_off="30"))
+
+
+def test_without_inverse_propensities_utility_is_lower_and_disparity_higher(folder: Path) -> None:
+    """F4a, on the training queries."""
+    rows = table(folder, "fig4", "synthetic")
+    weighted = measured(rows, DCG, method="fultr", trade_off="0")
+    assert clearly_above(weighted - measured(rows, DCG, method="no-ips", trade_off="0"))
+    raw = measured(rows, SQUARE, method="no-ips", trade_off="30")
+    assert clearly_above(raw - measured(rows, SQUARE, method="fultr", trade_off="30"))
+
+
+def test_the_noise_correction_lowers_disparity(folder: Path) -> None:
+    """F5, on the training queries."""
+    rows = table(folder, "fig5", "synthetic")
+    pure = measured(rows, SQUARE, method="fultr", trade_off="30")
+    corrected = measured(rows, SQUARE, method="fultr-corrected", trade_off="30")
+    assert clearly_above(pure - corrected)
+    assert corrected.mean() < pure.mean() / 2
+
+
+def test_the_example_holds_exactly(folder: Path) -> None:
+    """E1."""
+    by_relevance, fair = (
+        {name: float(value) for name, value in row.items() if name != "policy"}
+        for row in csv.DictReader((folder / "example.csv").open(encoding="utf-8"))
+    )
+    exposures = [f"exposure of studio {number}" for number in (1, 2, 3)]
+    assert [by_relevance[name] for name in exposures] == pytest.approx([3.99, 0.68, 0.40], abs=0.01)
+    assert [fair[name] for name in exposures] == pytest.approx([2.36, 2.32, 0.40], abs=0.01)
+    assert (by_relevance["disparity_squared"], fair["disparity_squared"]) == pytest.approx(
+        (4720, 3.8), rel=0.01
+    )
+
+
+def test_everything_is_written(folder: Path) -> None:
+    names = [f"{figure}-synthetic" for figure in FIGURES] + ["fig1-german", "fig2-german", "example"]
+    for name in names:
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "</svg>" in (folder / f"{name}.svg").read_text()
+        assert (folder / f"{name}.csv").stat().st_size > 0
+    content = json.loads((folder / "verdicts.json").read_text())
+    claims = {verdict["claim"] for verdict in content["verdicts"]}
+    expected = ["F1a", "F1b", "F1c", "F2a", "F2b", "F2c", "F2d", "F2e", "F2f", "F3", "F4a", "F4b", "F5", "F6"]
+    assert claims == {*expected, "E1"}
+    assert json.loads((folder / "printed.json").read_text())["verdicts"] == content["verdicts"]
+    page = (folder / "verdicts.md").read_text()
+    for verdict in content["verdicts"]:
+        assert verdict["verdict"] in ("holds", "does not hold", "undecided")
+        assert verdict["statement"] in page
+        for finding in verdict["findings"]:
+            assert finding["effect"] in page
+            if finding["interval"] is not None:
+                low, high = finding["interval"]
+                assert low <= finding["value"] <= high
+
+
+def test_all_methods_of_the_paper_are_run(folder: Path) -> None:
+    run = {row["method"] for figure in FIGURES for row in table(folder, figure, "synthetic")}
+    assert set(METHODS) - run == {"fultr-paper"}  # which takes minutes
+
+
+def test_finished_runs_are_not_done_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> list[Row]:
+        raise AssertionError("done again")
+
+    before = {path.name: path.read_bytes() for path in folder.glob("fig*.csv")}
+    monkeypatch.setattr(runs_module, "perform", never)
+    plans = [plan_for(data, quick=True) for data in ("german", "synthetic")]
+    reproduce([*FIGURES], plans, folder)
+    assert {path.name: path.read_bytes() for path in folder.glob("fig*.csv")} == before
+
+
+def test_a_stopped_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan("synthetic", splits=2, lists=30, every=9, l2=(0.1,), paper_splits=0, quick=True)
+    wanted = FIGURES["fig4"].runs(plan)
+    done: list[str] = []
+    real = runs_module.perform
+
+    def interrupted(run: Run, world: Any) -> list[Row]:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(run.name)
+        return real(run, world)
+
+    monkeypatch.setattr(runs_module, "perform", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        perform_all(wanted, Archive(tmp_path), 1, lambda _done, _total: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(done)
+    reports: list[tuple[int, int]] = []
+    monkeypatch.setattr(runs_module, "perform", real)
+    perform_all(wanted, Archive(tmp_path), 1, lambda *report: reports.append(report))
+    assert reports[0] == (2, len(wanted))
+    assert reports[-1] == (len(wanted), len(wanted))
+    results = Results(plan, [row for run in wanted for row in Archive(tmp_path).read(run)])
+    assert results.table(DCG, "no-ips", 1.0).shape == (2, 2)
+
+
+def test_worlds_are_the_same_for_a_split_and_others_for_another() -> None:
+    one, same, other = (make_world(Conditions("german", 1.0, split=split)) for split in (3, 3, 4))
+    assert one.log.equals(same.log)
+    assert not one.log.equals(other.log)
+    assert one.log.clicked.sum() == len(one.log.data)
+    assert not one.log.empties_dropped
+
+
+def test_noise_is_estimated_from_planted_items() -> None:
+    world = make_world(Conditions("synthetic", 20.0, eps_minus=0.1, lists=200))
+    assert world.noise is not None
+    assert world.noise.eps_minus == pytest.approx(0.1, abs=0.06)
+    assert make_world(Conditions("synthetic", 1.0, lists=200)).noise is None
+
+
+def test_names_of_runs_say_what_they_are_and_never_where_data_is() -> None:
+    plan = Plan("mslr:/somewhere/private")
+    names = [run.name for run in runs_of([*FIGURES], [plan])]
+    assert len(set(names)) == len(names)
+    assert not any("private" in name for name in names)
+    assert names[0].startswith("mslr_fultr_0.03x_noise-0.1_split-0_")
+
+
+def test_the_lowest_disparity_is_that_of_one_trade_off() -> None:
+    plan = Plan("german", splits=2, every=9)
+    rows = [
+        {
+            "method": "fultr",
+            "clicks": 1.0,
+            "groups": 2,
+            "eps_minus": 0.0,
+            "split": split,
+            "x_disparity_squared": value,
+        }
+        for split, values in ((0, (1.0, 0.2)), (1, (0.1, 0.4)))
+        for value in values
+    ]
+    trade_off, values = Results(plan, rows).lowest("x", "fultr", 1.0)
+    assert trade_off == 30.0
+    assert values.tolist() == [0.2, 0.4]
+    assert set(PARTS) == {"train", "test"}
+
+
+def test_bad_questions_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no such figure" in refusal(capsys, "reproduce", "fig7", "--out", tmp_path)
+    assert "must be german" in refusal(
+        capsys, "reproduce", "fig4", "--data", "gremlin", "--out", tmp_path / "a"
+    )
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "cannot be made" in refusal(capsys, "reproduce", "fig4", "--out", file / "below")
+    assert refusal(capsys, "reproduce", "fig4", "--data", f"mslr:{tmp_path}/no", "--out", tmp_path / "b")
