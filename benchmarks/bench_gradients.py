@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.textbook import textbook_gradient
-from fultr.compiled import compiled
+from fultr.compiled import compiled, compiled_reordered
 from fultr.expectation import dcg_weights, expected_weights, value_and_gradient
 
 BATCH, ITEMS, FEATURES, SAMPLES = 64, 20, 136, 32
@@ -186,31 +186,56 @@ METHODS: dict[str, Callable[[Problem, slice], Array]] = {
 
 
 def threads_line(quick: bool) -> str:
-    """Compare how two threads speed up the fused pass with how they speed up a loop that shares nothing."""
+    """Compare how two threads speed up the fused pass with how they speed up loops that share nothing.
+
+    Of these, one keeps the vector units busy, as the fused pass does: where two threads share a core, they
+    share those. The other waits for its own last result, which any number of threads can do at once.
+    """
     problem = make_problem(2_000 if quick else 20_000)
     scores, offsets = problem.scores.numpy(), problem.offsets(problem.lists)
-    rounds, busy_times, times = 4_000_000 if quick else 20_000_000, [np.inf, np.inf], [np.inf, np.inf]
-    busy(10)
+    rounds = 1 if quick else 5
+    busy_vectors(np.full(VECTORS, 0.5, np.float32), 1)
+    busy_scalar(10)
     with ThreadPoolExecutor(2) as pool:
+
+        def both(work: Callable[[int], object], threads: int) -> None:
+            list(pool.map(work, [4 * rounds // threads] * threads))
+
+        kinds: tuple[Callable[[int], object], ...] = (
+            lambda _: value_and_gradient(scores, problem.tables, problem.item_weights, offsets),
+            lambda threads: both(
+                lambda share: busy_vectors(np.full(VECTORS, 0.5, np.float32), 25_000 * share), threads
+            ),
+            lambda threads: both(lambda share: busy_scalar(1_000_000 * share), threads),
+        )
+        times = np.full((len(kinds), 2), np.inf)
         for _ in range(3 if quick else 12):  # in turns, since other work on the machine comes and goes
             for threads in (1, 2):
                 torch.set_num_threads(threads)
-                seconds = fastest(
-                    lambda: value_and_gradient(scores, problem.tables, problem.item_weights, offsets), 2
-                )[0]
-                times[threads - 1] = min(times[threads - 1], seconds)
-                parts = [rounds // threads] * threads
-                seconds = fastest(lambda parts=parts: list(pool.map(busy, parts)), 1)[0]  # type: ignore[misc]
-                busy_times[threads - 1] = min(busy_times[threads - 1], seconds)
+                for number, kind in enumerate(kinds):
+                    seconds = fastest(partial(kind, threads), 2)[0]
+                    times[number, threads - 1] = min(times[number, threads - 1], seconds)
     torch.set_num_threads(1)
-    ours, control = times[0] / times[1], busy_times[0] / busy_times[1]
-    ratio = f"a loop that shares nothing: {control:.2f} ({ours / control:.2f} of it)"
-    return f"two threads: {ours:.2f} times as fast; {ratio}"
+    ours, vectors, scalar = times[:, 0] / times[:, 1]
+    ratio = f"a loop over vectors that shares nothing: {vectors:.2f} ({ours / vectors:.2f} of it)"
+    return f"two threads: {ours:.2f} times as fast; {ratio}; a loop over one number: {scalar:.2f}"
+
+
+VECTORS = 4_096
+"""Numbers that fit into the nearest cache of a core."""
+
+
+@compiled_reordered
+def busy_vectors(values: Any, rounds: int) -> None:
+    """Compute something in the nearest cache that fills the vector units."""
+    for _ in range(rounds):
+        for k in range(values.size):
+            values[k] = np.float32(3.7) * values[k] * (np.float32(1.0) - values[k])
 
 
 @compiled
-def busy(rounds: int) -> float:
-    """Compute something that needs no memory."""
+def busy_scalar(rounds: int) -> float:
+    """Compute something that needs no memory, one step after another."""
     x = 0.5
     for _ in range(rounds):
         x = 3.7 * x * (1.0 - x)

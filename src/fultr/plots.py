@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from fultr.clicks import BiasEstimate
 from fultr.errors import InputError
 from fultr.files import atomic_write
 
@@ -158,6 +159,44 @@ def draw_frontier(
     return _save(figure, path)
 
 
+def draw_bias(
+    panels: Mapping[str, Mapping[str, BiasEstimate]],
+    path: str | Path,
+    disputed: Mapping[str, Collection[int]] | None = None,
+) -> Path:
+    """Draw examination by position with its intervals: a panel for each title, a curve for each name in it.
+
+    Positions without enough data are gaps. `disputed` are the positions of a panel that are shaded, since
+    the curves disagree there.
+    """
+    figure, all_axes = _canvas(path, len(panels))
+    looks: dict[str, int] = {}
+    drawn: dict[str, Any] = {}
+    for axes, (title, estimates) in zip(all_axes, panels.items(), strict=True):
+        for name, found in estimates.items():
+            look = looks.setdefault(name, len(looks)) % len(PALETTE)
+            positions = range(1, len(found.values) + 1)
+            curve = Curve(name, positions, found.values, up_bounds=(found.low, found.high))
+            drawn.setdefault(name, _draw_curve(axes, curve, look))
+        for position in (disputed or {}).get(title, ()):
+            shade = axes.axvspan(position - 0.4, position + 0.4, color=INK, alpha=0.12, linewidth=0)
+            drawn.setdefault("intervals do not meet", shade)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_ylim(bottom=0)
+        axes.set_title(title, loc="left", fontsize=10, color=INK)
+        axes.set_xlabel("position k")
+        axes.set_ylabel("examination v_k, relative to position 1")
+    figure.legend(
+        list(drawn.values()),
+        list(drawn),
+        loc="outside lower center",
+        ncols=min(4, len(drawn)),
+        frameon=False,
+        fontsize=8,
+    )
+    return _save(figure, path)
+
+
 def _canvas(path: str | Path, panels: int = 1) -> tuple[Any, list[Any]]:
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"a picture ends in one of {', '.join(FORMATS)}", file=path)
@@ -171,6 +210,7 @@ def _canvas(path: str | Path, panels: int = 1) -> tuple[Any, list[Any]]:
     for axes in all_axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
     return figure, all_axes
 
 

@@ -27,6 +27,9 @@ LAMBDAS = FAIRNESS_WEIGHTS
 LAMBDAS_WITHIN_QUERIES = (0.0, 1.0, 10.0, 100.0, 1000.0)
 """Of Fair-PG-Rank: few impressions have clicks on both groups, so its mean disparity is small."""
 
+LAMBDAS_OF_NETWORKS = (0.0, 0.03, 0.3, 3.0, 30.0)
+"""Networks are trained one by one, and take most of the time."""
+
 THETAS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.0)
 GAINS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 ONLY = (0.0,)
@@ -36,7 +39,7 @@ NO_NOISE = ClickNoise()
 """So that a log's own noise is not corrected for."""
 
 MOST_L2_OF_NETWORKS = 2
-"""Networks are trained one by one, and take most of the time: they get the last few of the costs."""
+"""For the same reason they get the last few of the costs."""
 
 Policies = Iterator[tuple[float, TrainableRanker]]
 """The trade-off of each trained policy, and the policy."""
@@ -152,14 +155,16 @@ def _as_paper(world: World, weights: Sequence[float]) -> Policies:
 
 METHODS: dict[str, Method] = {
     "fultr": Method("FULTR-Linear", _fultr()),
-    "fultr-mlp": Method("FULTR-MLP", _fultr(model="mlp")),
+    "fultr-mlp": Method("FULTR-MLP", _fultr(model="mlp"), LAMBDAS_OF_NETWORKS),
     "fultr-corrected": Method("FULTR, noise-corrected", _fultr(corrected=True)),
     "fultr-paper": Method("FULTR-Linear, the paper's protocol", _as_paper, (0.1, 10.0)),
     "group-blind": Method("Group-blind", _fultr(group_blind=True), ONLY),
     "no-ips": Method("No-IPS", _fultr(utility_ips=False, disparity_ips=False)),
     "utility-ips": Method("Utility-IPS", _fultr(disparity_ips=False)),
     "full": Method("Full-Linear", _fultr(labelled=True), needs_labels=True),
-    "full-mlp": Method("Full-MLP", _fultr(labelled=True, model="mlp"), needs_labels=True),
+    "full-mlp": Method(
+        "Full-MLP", _fultr(labelled=True, model="mlp"), LAMBDAS_OF_NETWORKS, needs_labels=True
+    ),
     "pg-rank": Method("PG-Rank", _single(PGRank), ONLY),
     "lambda-rank": Method("LambdaRank", _single(LambdaRank, model="mlp"), ONLY),
     "click-svm": Method("Ranking SVM", _single(ClickSVMRank), ONLY),
