@@ -40,6 +40,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The two presets on the same terms, and ours with its defaults."""
 
 PRESET_SPLITS = 3
+"""Splits that presets are compared on."""
 
 
 def main() -> None:
@@ -150,7 +151,9 @@ def memory(name):
     return 1024 * int(Path("/proc/self/status").read_text().partition(name + ":")[2].split()[0])
 
 queries, clicks, model, weights = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-libraries = memory("VmRSS")
+# what torch loads with its first step is no memory of ours
+fultr.sweep(fultr.datasets.synthetic(queries=20).train, model=model, l2=1e-3, fairness_weights=[1.0],
+            position_bias=fultr.PositionBias.power(1.0))
 data = fultr.datasets.synthetic(queries=queries, seed=0)
 log, valid = simulated(data, clicks)
 held = log.data.features.nbytes + log.position.nbytes + log.click.nbytes + log.lists.nbytes

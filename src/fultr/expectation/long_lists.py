@@ -33,7 +33,7 @@ def long_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums: 
         row, length = offsets[which], offsets[which + 1] - offsets[which]
         order, h, weight, total = below_highest(scores[row : row + length])
         found = np.zeros((functions, length), nodes.dtype)
-        _follow(h, total, grid, sums, nothing, found, found[0], False)
+        _follow(h, total, grid, sums, nothing, found, found[0])
         start = math.exp(-left) / total
         s1, s2 = step * start, step * start**2 / 3
         for j in range(length):
@@ -62,7 +62,7 @@ def long_list_gradient(
                 for m in range(count):
                     alpha[m, j] += sorted_upstream[f, j] * coefficients[f, m]
         found = np.zeros(length, nodes.dtype)
-        whole = _follow(h, total, grid, sums, alpha, nothing, found, True)
+        whole = _follow(h, total, grid, sums, alpha, nothing, found)
         start = math.exp(-left) / total
         s1, s2 = step * start, step * start**2 / 3
         first_alpha, crossed_alpha = tail_alphas(sorted_upstream, first, second, 0, length)
@@ -75,10 +75,10 @@ def long_list_gradient(
 
 
 @part_of_kernel
-def _follow(
-    h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, gradient: Any, differentiate: bool
-) -> float:
-    """Run through the time nodes; add to the values, or to the gradient and return V."""
+def _follow(h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, gradient: Any) -> float:
+    """Run through the time nodes; add to the values or, with alpha, to the gradient and return V."""
+    # seen from alpha, since a constant argument would have everything below compiled once for each value
+    differentiate = alpha.size > 0
     step, left, right = grid
     nodes, rests, coefficients, _, _ = sums
     count, length = nodes.size, h.size

@@ -28,7 +28,7 @@ def wide_counted_values(
         row, length = offsets[which], offsets[which + 1] - offsets[which]
         order, h, weight, total = below_highest(scores[row : row + length])
         found = np.zeros((tables.shape[0], length))
-        _follow(h, total, grid, tables, nothing, found, found[0], False)
+        _follow(h, total, grid, tables, nothing, found, found[0])
         s1, s2 = _tail_sums(total, grid)
         for f in range(tables.shape[0]):
             second = tables[f, 1] if tables.shape[1] > 1 else 0.0
@@ -56,7 +56,7 @@ def wide_counted_gradient(
             for j in range(length):
                 alpha[f, j] = upstream[f, row + order[j]]
         found = np.zeros(length)
-        whole = _follow(h, total, grid, tables, alpha, nothing, found, True)
+        whole = _follow(h, total, grid, tables, alpha, nothing, found)
         s1, s2 = _tail_sums(total, grid)
         first_alpha, crossed_alpha = tail_alphas(alpha, first, second, 0, length)
         value[which] = whole + add_tail(found, weight, total, first_alpha, crossed_alpha, s1, s2)
@@ -72,10 +72,9 @@ def _tail_sums(total: Any, grid: Any) -> Any:
 
 
 @part_of_kernel
-def _follow(
-    h: Any, total: float, grid: Any, tables: Any, alpha: Any, values: Any, gradient: Any, differentiate: bool
-) -> float:
-    """Run through the time nodes; add to the values, or to the gradient and return V."""
+def _follow(h: Any, total: float, grid: Any, tables: Any, alpha: Any, values: Any, gradient: Any) -> float:
+    """Run through the time nodes; add to the values or, with alpha, to the gradient and return V."""
+    differentiate = alpha.size > 0
     step, left, right, _, _ = grid
     length, positions = h.size, tables.shape[1]
     y, e = np.empty(length), np.empty(length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,10 +75,11 @@ class ScaledScorer(nn.Module):
         self.scorer = scorer
         self.register_buffer("mean", torch.from_numpy(scaling.mean.copy()))
         self.register_buffer("scale", torch.from_numpy(scaling.scale.copy()))
+        self.scaled = bool(scaling.mean.any() or (scaling.scale != 1).any())
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the scores, (rows), of items with the given features, (rows, d)."""
-        scores: Tensor = self.scorer((features - self.mean) / self.scale)
+        scores: Tensor = self.scorer((features - self.mean) / self.scale if self.scaled else features)
         return scores.reshape(features.shape[:-1])
 
 
@@ -117,6 +119,10 @@ class Model(ABC):
     @abstractmethod
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
         """Return sum_rows slopes d score / d parameter, (configurations, parameters)."""
+
+    def trace(self, parameters: Array, rows: slice) -> tuple[NDArray[np.float32], Callable[[Array], Array]]:
+        """Return the scores of some rows, and what pulls slopes back from them to the parameters."""
+        return self.scores(parameters, rows), lambda slopes: self.pull_back(parameters, rows, slopes)
 
     @abstractmethod
     def scorer(self, parameters: Array) -> ScaledScorer:
@@ -228,15 +234,23 @@ class ModuleModel(Model):
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
         """Return sum_rows slopes d score / d parameter, (1, parameters)."""
+        return self.trace(parameters, rows)[1](slopes)
+
+    def trace(self, parameters: Array, rows: slice) -> tuple[NDArray[np.float32], Callable[[Array], Array]]:
+        """Return the scores of some rows, and what pulls slopes back; the network is run once for both."""
         self._take(parameters)
         found = self.network(self.features[rows])
-        given = torch.from_numpy(slopes[0]).to(found)
-        gradients = torch.autograd.grad(found, self.trained, given, allow_unused=True)
-        known = [
-            torch.zeros_like(parameter) if gradient is None else gradient
-            for parameter, gradient in zip(self.trained, gradients, strict=True)
-        ]
-        return _flat(known)[None]
+
+        def pull_back(slopes: Array) -> Array:
+            given = torch.from_numpy(slopes[0]).to(found)
+            gradients = torch.autograd.grad(found, self.trained, given, allow_unused=True)
+            known = [
+                torch.zeros_like(parameter) if gradient is None else gradient
+                for parameter, gradient in zip(self.trained, gradients, strict=True)
+            ]
+            return _flat(known)[None]
+
+        return np.asarray(found.detach().to(torch.float32).numpy()[None]), pull_back
 
     def _take(self, parameters: Array) -> None:
         fill_parameters(self.trained, parameters.reshape(-1))

@@ -73,7 +73,8 @@ class Objective:
         slopes = goal(*measured)
         found = -self.l2[which, None] * parameters
         for lists, rows in self._blocks(parameters.shape[0]):
-            scores = self.model.scores(parameters, rows).astype(np.float64)
+            traced, pull_back = self.model.trace(parameters, rows)
+            scores = traced.astype(np.float64)
             by_score = self._by_score(scores, lists, rows, slopes)
             if self.entropy_weight[which].any():
                 entropy, slope = softmax_entropies(
@@ -82,7 +83,7 @@ class Objective:
                 del entropy
                 weight = np.repeat(self._share[lists], self.task.data.lengths[lists])
                 by_score += self.entropy_weight[which, None] * weight * slope
-            found += self.model.pull_back(parameters, rows, by_score)
+            found += pull_back(by_score)
         return np.asarray(found)
 
     def _measure(self, parameters: Array, which: NDArray[np.int64] | None = None) -> tuple[Measured, Array]:
