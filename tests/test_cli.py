@@ -32,7 +32,8 @@ from fultr import (
 from fultr.cli.summaries import print_dataset
 from tests.commands import json_of, result_of
 
-COMMANDS = ["demo", "simulate", "inspect", "convert", "noise", "train", "sweep", "evaluate", "rank"]
+COMMANDS = ["demo", "simulate", "inspect", "convert", "noise", "propensity", "train", "sweep", "evaluate"]
+COMMANDS += ["rank", "audit", "report", "compare", "reproduce"]
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 from fultr import ClickLog, PositionBias, RankingDataset, inspect_dataset, inspect_log
 from fultr.data import Finding, Planted
+from fultr.data.inspection import count_impressions, impression_blocks
 from tests.strategies import datasets, logs
 
 
@@ -43,8 +47,9 @@ def test_clean_data_has_no_findings() -> None:
     assert inspect_dataset(some_data()) == []
 
 
-def test_clean_logs_have_only_notes() -> None:
-    assert {finding.severity for finding in inspect_log(some_log())} == {"note"}
+def test_clean_logs_have_no_findings() -> None:
+    assert inspect_log(some_log()) == []
+    assert inspect_log(some_log().compact()) == []
 
 
 def test_suspicious_data_is_named() -> None:
@@ -76,28 +81,106 @@ def test_suspicious_data_is_named() -> None:
 def test_suspicious_logs_are_named() -> None:
     found = sentences(inspect_log(replace(some_log(), empties_dropped=True)))
     assert "Impressions without a click were dropped" in found
-    many = some_log(lists=[0] * 20, position=[1, 2, 3] * 20, click=[1, 0, 0] * 20)
-    found = sentences(inspect_log(many))
-    assert "Every impression has a click" in found
-    assert "always shown at the same position" in found
-    assert "Nothing below position 1 was clicked, though items are shown down to 3" in found
-    assert "Group '1' was never clicked" in found
     found = sentences(inspect_log(some_log(position=[1, 2, 4, 3, 2, 1, 1, 2, 3, 0, 0, 0])))
     assert "1 of 4 impressions skip positions" in found
-    assert "1 impressions show nothing" in found
-    assert "25% of the candidates were not shown" in found
-    found = sentences(inspect_log(some_log(click=[1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], position_bias=None)))
-    assert "1 of 4 impressions had every item clicked" in found
-    assert "2 of 3 queries were never clicked" in found
-    assert "neither propensities nor a position bias" in found
+    assert "1 of 4 impressions show nothing" in found
     bare = some_log(data=some_data(features=np.zeros((9, 0)), group=None))
     assert "There are no features" in sentences(inspect_log(bare))
+    assert "There are no groups" in sentences(inspect_log(bare))
 
 
-def test_effective_sample_size_is_told() -> None:
-    found = inspect_log(some_log(position_bias=PositionBias([1, 1e-3, 1e-3])))
-    # weights 1, 1000 and 1000: (2001)^2 / 2000001
-    assert "A click weighs up to 1e+03; all 3 are worth 2 of equal weight." in sentences(found)
+@pytest.mark.parametrize(("empty", "said"), [(0, True), (1, False)])
+def test_a_long_log_without_an_empty_impression_is_severe(empty: int, said: bool) -> None:
+    click = [0, 0, 0] * empty + [1, 0, 0] * (20 - empty)
+    log = some_log(lists=[0] * 20, position=[1, 2, 3] * 20, click=click, timestamp=range(20))
+    for seen in (log, log.compact()):
+        assert [finding.severity for finding in inspect_log(seen)] == ["severe"] * said
+    assert "Every impression has a click" in sentences(inspect_log(log)) or not said
+    assert inspect_log(log[1:]) == []  # too few to tell
+
+
+@pytest.mark.parametrize(("clicks", "full"), [([1, 1, 1], 1), ([1, 1, 0], 0)])
+def test_impressions_with_every_item_clicked_are_counted(clicks: list[int], full: int) -> None:
+    log = some_log(click=[*clicks, *[0] * 9])
+    assert count_impressions(log).all_clicked == full
+    assert ("1 of 4 impressions had every item clicked" in sentences(inspect_log(log))) == bool(full)
+    # one item is no list, and a click on it is no wonder
+    single = some_log(position=[1, 0, 0] * 4, click=[1, 0, 0] + [0] * 9)
+    assert count_impressions(single).all_clicked == 0
+    assert "every item clicked" not in sentences(inspect_log(log.compact()))
+
+
+def repeating_log(times: list[int] | None, repeated: int = 2) -> ClickLog:
+    """Return 30 different impressions, some of which come again, in an order of their own."""
+    data = RankingDataset(np.arange(90.0).reshape(90, 1), np.arange(0, 91, 3), group=[0, 1, 0] * 30)
+    lists = [*range(30), *range(repeated)]
+    size = len(lists)
+    return ClickLog(data, lists, [1, 2, 3] * size, [0, 1, 0] * size, timestamp=times)
+
+
+def test_impressions_of_the_same_content_and_time_are_repeated() -> None:
+    log = repeating_log([*range(30), 0, 1])
+    assert count_impressions(log).repeated == 2
+    assert "2 of 32 impressions with a click equal another one of the same time" in sentences(
+        inspect_log(log)
+    )
+    apart = repeating_log([*range(30), 0, 7])
+    assert count_impressions(apart).repeated == 1
+    never = repeating_log([*range(32)])
+    assert count_impressions(never).repeated == 0
+    assert "equal another one" not in sentences(inspect_log(never))
+    # what differs in a click, or in a position, is not the same
+    click, position = log.click.copy(), log.position.copy()
+    click[-1], position[[-4, -5]] = True, position[[-5, -4]]
+    assert count_impressions(replace(log, click=click)).repeated == 1
+    assert count_impressions(replace(log, click=click, position=position)).repeated == 0
+
+
+def test_dates_do_not_tell_impressions_apart() -> None:
+    log = repeating_log([0] * 32)
+    counts = count_impressions(log)
+    assert (counts.repeated, counts.times_tell) == (2, False)
+    assert "equal another one" not in sentences(inspect_log(log))
+
+
+@pytest.mark.parametrize(("repeated", "copies"), [(30, 2), (29, 1), (0, 1)])
+def test_a_log_put_together_with_itself_is_noticed_without_times(repeated: int, copies: int) -> None:
+    log = repeating_log(None, repeated)
+    assert count_impressions(log).copies == copies
+    assert ("Each impression stands in the log 2 times" in sentences(inspect_log(log))) == (copies == 2)
+
+
+@given(logs())
+def test_impressions_are_counted_as_one_by_one(log: ClickLog) -> None:
+    full = nothing = gaps = 0
+    seen: list[Any] = []
+    clicked: list[Any] = []
+    for number in range(len(log)):
+        entries = slice(log.offsets[number], log.offsets[number + 1])
+        position, click = log.position[entries].tolist(), log.click[entries].tolist()
+        shown = [where for where in position if where]
+        planted = log.planted.position[log.planted.impression == number].tolist()
+        full += len(shown) > 1 and sum(click) == len(shown)
+        nothing += not shown
+        gaps += max([0, *shown, *planted]) > len(shown) + len(planted)
+        time = None if log.timestamp is None else int(log.timestamp[number])
+        content = (int(log.lists[number]), tuple(position), tuple(click), time)
+        seen += [content] if shown else []
+        clicked += [content] if any(click) else []
+    counts = count_impressions(log)
+    assert (counts.all_clicked, counts.nothing_shown, counts.gaps) == (full, nothing, gaps)
+    assert counts.repeated == len(clicked) - len(set(clicked))
+    assert counts.different == len(set(seen))
+    assert counts.copies == math.gcd(*Counter(seen).values())
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = repeating_log([*range(30), 0, 1])
+    whole = count_impressions(log)
+    for size in (1, 4, 7):
+        monkeypatch.setattr("fultr.data.inspection.ENTRIES_A_BLOCK", size)
+        assert len(list(impression_blocks(log))) > 1
+        assert count_impressions(log) == whole
 
 
 def test_a_planted_item_is_no_gap() -> None:
@@ -120,15 +203,8 @@ def test_any_log_can_be_inspected(log: ClickLog) -> None:
     )
 
 
-def test_clicks_that_no_bias_explains_are_a_finding_and_no_error() -> None:
-    for bias in (PositionBias([1.0, 0.5]), PositionBias([1.0], beyond="zero")):
-        found = inspect_log(some_log(position_bias=bias))
-        assert [finding.severity for finding in found if "cannot be weighted" in finding.sentence] == [
-            "severe"
-        ]
-
-
 def test_nothing_at_all_is_a_finding() -> None:
     nothing = RankingDataset(np.zeros((0, 1)), [0], relevance=[], group=[], group_names=["a"])
     assert sentences(inspect_dataset(nothing)) == "There are no lists."
     assert "no clicks" in sentences(inspect_log(some_log(click=[0] * 12)))
+    assert sentences(inspect_log(some_log()[:0])) == "There are no impressions."

@@ -55,6 +55,11 @@ def clearly_above(values: np.ndarray) -> bool:
     return bool(values.mean() > 2 * values.std(ddof=1) / np.sqrt(values.size))
 
 
+def clearly_lower(some: np.ndarray, others: np.ndarray) -> bool:
+    """Whether squared disparities are clearly lower than others; what differs between them is a factor."""
+    return clearly_above(np.log(others) - np.log(some))
+
+
 SQUARE, DCG = "train_disparity_squared", "train_dcg"
 
 
@@ -65,8 +70,8 @@ def test_fairness_lowers_disparity_and_group_blindness_does_not(folder: Path, da
     fair = measured(rows, SQUARE, method="fultr", trade_off="30")
     useful = measured(rows, SQUARE, method="fultr", trade_off="0")
     blind = measured(rows, SQUARE, method="group-blind", trade_off="0")
-    assert clearly_above(useful - fair)
-    assert clearly_above(blind - fair)
+    assert clearly_lower(fair, useful)
+    assert clearly_lower(fair, blind)
     assert fair.mean() < useful.mean() / 2
     utility = measured(rows, DCG, method="fultr", trade_off="0")
     assert clearly_above(utility - measured(rows, DCG, method="fultr", trade_off="30"))
@@ -78,7 +83,7 @@ def test_without_inverse_propensities_utility_is_lower_and_disparity_higher(fold
     weighted = measured(rows, DCG, method="fultr", trade_off="0")
     assert clearly_above(weighted - measured(rows, DCG, method="no-ips", trade_off="0"))
     raw = measured(rows, SQUARE, method="no-ips", trade_off="30")
-    assert clearly_above(raw - measured(rows, SQUARE, method="fultr", trade_off="30"))
+    assert clearly_lower(measured(rows, SQUARE, method="fultr", trade_off="30"), raw)
 
 
 def test_the_noise_correction_lowers_disparity(folder: Path) -> None:
@@ -86,16 +91,17 @@ def test_the_noise_correction_lowers_disparity(folder: Path) -> None:
     rows = table(folder, "fig5", "synthetic")
     pure = measured(rows, SQUARE, method="fultr", trade_off="30")
     corrected = measured(rows, SQUARE, method="fultr-corrected", trade_off="30")
-    assert clearly_above(pure - corrected)
+    assert clearly_lower(corrected, pure)
     assert corrected.mean() < pure.mean() / 2
 
 
 def test_the_example_holds_exactly(folder: Path) -> None:
     """E1."""
-    by_relevance, fair = (
-        {name: float(value) for name, value in row.items() if name != "policy"}
-        for row in csv.DictReader((folder / "example.csv").open(encoding="utf-8"))
-    )
+    with (folder / "example.csv").open(encoding="utf-8") as file:
+        by_relevance, fair = (
+            {name: float(value) for name, value in row.items() if name != "policy"}
+            for row in csv.DictReader(file)
+        )
     exposures = [f"exposure of studio {number}" for number in (1, 2, 3)]
     assert [by_relevance[name] for name in exposures] == pytest.approx([3.99, 0.68, 0.40], abs=0.01)
     assert [fair[name] for name in exposures] == pytest.approx([2.36, 2.32, 0.40], abs=0.01)
@@ -164,7 +170,7 @@ def test_a_stopped_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert reports[0] == (2, len(wanted))
     assert reports[-1] == (len(wanted), len(wanted))
     results = Results(plan, [row for run in wanted for row in Archive(tmp_path).read(run)])
-    assert results.table(DCG, "no-ips", 1.0).shape == (2, 2)
+    assert results.table(DCG, "no-ips", 10.0).shape == (2, 2)
 
 
 def test_worlds_are_the_same_for_a_split_and_others_for_another() -> None:
@@ -178,7 +184,8 @@ def test_worlds_are_the_same_for_a_split_and_others_for_another() -> None:
 def test_noise_is_estimated_from_planted_items() -> None:
     world = make_world(Conditions("synthetic", 20.0, eps_minus=0.1, lists=200))
     assert world.noise is not None
-    assert world.noise.eps_minus == pytest.approx(0.1, abs=0.06)
+    # 3,600 planted items, a mean examination of .46: a standard error of .008
+    assert world.noise.eps_minus == pytest.approx(0.1, abs=0.03)
     assert make_world(Conditions("synthetic", 1.0, lists=200)).noise is None
 
 

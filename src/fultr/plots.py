@@ -177,13 +177,14 @@ def draw_bias(
             look = looks.setdefault(name, len(looks)) % len(PALETTE)
             positions = range(1, len(found.values) + 1)
             curve = Curve(name, positions, found.values, up_bounds=(found.low, found.high))
-            drawn.setdefault(name, _draw_curve(axes, curve, look))
+            drawn.setdefault(name.replace("$", r"\$"), _draw_curve(axes, curve, look))
         for position in (disputed or {}).get(title, ()):
             shade = axes.axvspan(position - 0.4, position + 0.4, color=INK, alpha=0.12, linewidth=0)
             drawn.setdefault("intervals do not meet", shade)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylim(bottom=0)
-        axes.set_title(title, loc="left", fontsize=10, color=INK)
+        # names from data are no formulas
+        axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=10, color=INK)
         axes.set_xlabel("position k")
         axes.set_ylabel("examination v_k, relative to position 1")
     figure.legend(

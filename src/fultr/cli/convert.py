@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import read_any
+from fultr.cli.files import Content, read_any
 from fultr.cli.options import Column, Items, Json, UnusedSeed, renamed_columns
-from fultr.cli.output import print_json, say
+from fultr.cli.output import print_json, progress, say
 from fultr.cli.simulate import Features
-from fultr.data import write_dataset, write_letor, write_log
+from fultr.data import (
+    ClickLog,
+    read_aggregated_log,
+    read_lightgbm_log,
+    read_nested_log,
+    read_ubi_log,
+    write_aggregated_log,
+    write_dataset,
+    write_letor,
+    write_lightgbm_log,
+    write_log,
+)
+from fultr.data.aggregated_logs import COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS
 from fultr.data.log_files import items_file
 from fultr.datasets.load import LETOR_ENDINGS
 from fultr.errors import InputError
 from fultr.files import writable_file
+
+NESTED_COLUMNS = (
+    "query", "documents", "clicks", "positions", "impression", "features", "groups", "timestamp"
+)  # fmt: skip
+
+
+class Format(StrEnum):
+    """How others lay out a click log."""
+
+    NESTED = "nested"
+    AGGREGATED = "aggregated"
+    LIGHTGBM = "lightgbm"
+    UBI = "ubi"
+
+
+class Target(StrEnum):
+    """How a click log can be written besides our own table."""
+
+    AGGREGATED = "aggregated"
+    LIGHTGBM = "lightgbm"
+
+
+class Positions(StrEnum):
+    """What says where a document was shown."""
+
+    RESPONSE = "response"
+    EVENTS = "events"
+
+
+class Weights(StrEnum):
+    """What the weights of rows are."""
+
+    INVERSE_PROPENSITY = "inverse-propensity"
+    IGNORE = "ignore"
 
 
 def convert(
@@ -23,6 +71,26 @@ def convert(
     out: Annotated[
         Path, typer.Argument(help="Data: .arrow, .parquet or a LETOR .txt. Logs: .parquet or .csv.")
     ],
+    origin: Annotated[
+        Format | None,
+        typer.Option("--from", help="The layout of a log that is none of ours: see 'your log' in the docs."),
+    ] = None,
+    target: Annotated[
+        Target | None, typer.Option("--to", help="Write counts, or files for LightGBM, instead of our table.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="UBI: the events, where the first file holds only the queries.")
+    ] = None,
+    positions: Annotated[
+        Positions | None, typer.Option(help="UBI: positions from the order of the response, or from events.")
+    ] = None,
+    skip_strays: Annotated[
+        bool, typer.Option("--skip-strays", help="UBI: leave out events that belong to no search or result.")
+    ] = False,
+    first_position: Annotated[
+        int | None, typer.Option(min=0, max=1, help="UBI, LightGBM: what the first position is called.")
+    ] = None,
+    weights: Annotated[Weights | None, typer.Option(help="LightGBM: what the weights of rows are.")] = None,
     items: Items = None,
     column: Column = None,
     features: Annotated[Features, typer.Option(help="How a click log keeps its features.")] = Features.TABLE,
@@ -35,20 +103,101 @@ def convert(
     Example:
       fultr convert Fold1/train.txt train.arrow
       fultr convert searches.csv clicks.parquet --column query_id=search_id
+      fultr convert --from nested sessions.parquet clicks.parquet --column documents=urls
+      fultr convert --from ubi queries.ndjson --events events.ndjson clicks.parquet
     """
     writable_file(out)
     _keep(items, out, features)
-    content = read_any(source, items=items, columns=renamed_columns(column))
-    files = [out]
-    if content.log is not None:
-        files = write_log(content.log, out, features=features.value)
-    elif out.suffix.lower() in LETOR_ENDINGS:
-        write_letor(content.data, out)
+    chosen = {
+        "events": events,
+        "positions": None if positions is None else positions.value,
+        "on_stray": "skip" if skip_strays else None,
+        "first_position": first_position,
+        "weights": None if weights is None else weights.value,
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    _refuse_options(given, origin)
+    if origin is None:
+        content = read_any(source, items=items, columns=renamed_columns(column), counts=True)
     else:
-        write_dataset(content.data, out)
+        content = _read(origin, source, items, column, given)
+    files = _write(content, out, target, features)
     if json:
         print_json({"kind": content.kind, "files": [str(file) for file in files], "rows": content.data.rows})
     say("wrote " + " and ".join(str(file) for file in files))
+
+
+OPTIONS_OF = {
+    Format.UBI: ("events", "positions", "on_stray", "first_position"),
+    Format.LIGHTGBM: ("first_position", "weights"),
+}
+"""What each format may be told, by the names of arguments."""
+
+OPTION_NAMES = {"on_stray": "--skip-strays"}
+
+
+def _refuse_options(given: Mapping[str, Any], origin: Format | None) -> None:
+    """Refuse an option that the format has no use for."""
+    for name in given:
+        if origin is None or name not in OPTIONS_OF.get(origin, ()):
+            option = OPTION_NAMES.get(name, "--" + name.replace("_", "-"))
+            takes = [format_.value for format_, options in OPTIONS_OF.items() if name in options]
+            raise InputError(f"{option} is for --from {' or '.join(takes)}")
+
+
+def _read(
+    origin: Format, source: Path, items: Path | None, column: list[str] | None, given: Mapping[str, Any]
+) -> Content:
+    """Read a log of a layout that is not ours."""
+    if origin is Format.AGGREGATED:
+        renamed = _named(column, (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS))
+        with progress("reading") as report:
+            counts = read_aggregated_log(source, items=items, columns=renamed, progress=report)
+        return Content(counts.data, counts=counts)
+    readers: dict[Format, Callable[..., ClickLog]] = {
+        Format.NESTED: read_nested_log,
+        Format.LIGHTGBM: read_lightgbm_log,
+        Format.UBI: read_ubi_log,
+    }
+    arguments = {**given, **_named(column, NESTED_COLUMNS if origin is Format.NESTED else ())}
+    if items is not None:
+        if origin is Format.LIGHTGBM:
+            raise InputError("--items is for logs without features; a file for LightGBM has its own")
+        arguments["items"] = items
+    with progress("reading") as report:
+        log = readers[origin](source, progress=report, **arguments)
+    if log.origin.get("skipped"):
+        say(f"fultr: {log.origin['skipped']:,} events or searches could not be placed and were left out")
+    return Content(log.data, log)
+
+
+def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
+    """Turn NAME=COLUMN options into a mapping, for the names that a layout has."""
+    named = {}
+    for pair in pairs or []:
+        name, equals, column = pair.partition("=")
+        if not known:
+            raise InputError("this format has no columns of other names; leave --column out", value=pair)
+        if not (equals and column) or name not in known:
+            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(known)}", value=pair)
+        named[name] = column
+    return named
+
+
+def _write(content: Content, out: Path, target: Target | None, features: Features) -> list[Path]:
+    if content.clicks is None:
+        if target is not None:
+            raise InputError("--to is for click logs, and this is labelled data")
+        (write_letor if out.suffix.lower() in LETOR_ENDINGS else write_dataset)(content.data, out)
+        return [out]
+    if target is Target.AGGREGATED or (content.log is None and target is None):
+        write_aggregated_log(content.clicks, out)
+        return [out]
+    if content.log is None:
+        raise InputError("counts of clicks have no single impressions, which files for LightGBM need")
+    if target is Target.LIGHTGBM:
+        return write_lightgbm_log(content.log, out)
+    return write_log(content.log, out, features=features.value)
 
 
 def _keep(items: Path | None, out: Path, features: Features) -> None:

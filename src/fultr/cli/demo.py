@@ -9,6 +9,7 @@ import typer
 
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, print_table, progress, results, say
+from fultr.cli.training_options import settings_of
 from fultr.click_model import PositionBias
 from fultr.clicks import simulate_clicks
 from fultr.data import ClickLog, DataSplits
@@ -17,6 +18,7 @@ from fultr.errors import InputError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.files import atomic_write
 from fultr.policy import RankingSVM
+from fultr.report import report_on_run, run_of_frontier, write_report
 from fultr.training import FairRanker, Frontier, save, sweep
 
 CLICKS, L2 = 5_000, (1e-3, 1e-2, 1e-1)
@@ -31,7 +33,7 @@ def demo(out: Folder = Path("fultr-demo"), seed: Seed = 0, json: Json = False) -
 
     Simulates a biased click log, trains policies from useful to fair and one under a limit of disparity,
     compares them with the ranking that was logged and with one learned from raw clicks, and writes the
-    table, the trade-off as a picture, and the policy.
+    table, the trade-off as a picture, the policy, and report.html to explore it all in a browser.
 
     \b
     Example:
@@ -54,7 +56,7 @@ def demo(out: Folder = Path("fultr-demo"), seed: Seed = 0, json: Json = False) -
         }
         for name, policy in policies.items()
     }
-    written = _write(out, front, limited, found)
+    written = [*_write(out, front, limited, found), _report(out, front, limited, log, valid, seed)]
     summary = {name: {part: one.to_dict() for part, one in parts.items()} for name, parts in found.items()}
     if json:
         print_json({"log": log.describe(), "policies": summary, "written": [str(path) for path in written]})
@@ -106,6 +108,19 @@ def _write(
         front.plot(out / "frontier.svg"),
         save(limited, out / "policy.safetensors"),
     ]
+
+
+def _report(
+    out: Path, front: Frontier, limited: FairRanker, log: ClickLog, valid: ClickLog, seed: int
+) -> Path:
+    say("writing the page ...")
+    settings = {
+        **settings_of(FairRanker(l2=L2, seed=seed)),
+        "fairness_weights": [point.fairness_weight for point in front.chosen],
+        "seeds": [seed],
+    }
+    run = run_of_frontier(front, settings, "fultr demo", {f"disparity at most {LIMIT:g}": limited})
+    return write_report(report_on_run(run, log, valid, seed=seed), out / "report.html")
 
 
 def _show(

@@ -25,7 +25,7 @@ from fultr.cli.output import print_facts, print_json, print_table, results, say
 from fultr.cli.rank import Deterministic, Policy, load_policy
 from fultr.cli.training_options import click_noise
 from fultr.click_model import ClickNoise
-from fultr.data import ClickLog, RankingDataset
+from fultr.data import ClickLog, CompactLog, RankingDataset
 from fultr.data.ranking_files import with_features
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation
@@ -73,9 +73,9 @@ def evaluate(
     noise = click_noise(eps_plus, eps_minus)
     checked_level(level)
     ranker = load_policy(policy)
-    content = read_any(data, items=items, columns=renamed)
+    content = read_any(data, items=items, columns=renamed, counts=True)
     source = _source(content, ranker, data, relevant_from)
-    if isinstance(source, ClickLog) and source.noise not in (None, ClickNoise()) and noise is None:
+    if not isinstance(source, RankingDataset) and source.noise not in (None, ClickNoise()) and noise is None:
         known = "--eps-plus {eps_plus:g} --eps-minus {eps_minus:g}".format(**source.noise.to_dict())
         say(f"fultr: the log says that its clicks are noisy; {known} takes that off the merit")
     found = evaluation_of(
@@ -96,13 +96,13 @@ def evaluate(
 
 def _source(
     content: Content, ranker: FairRanker, file: Path, relevant_from: float | None
-) -> RankingDataset | ClickLog:
+) -> RankingDataset | ClickLog | CompactLog:
     """Return what was read with the features of the policy in the order that it knows them in."""
     lists = with_features(content.data, [str(name) for name in ranker.feature_names_in_], file)
-    if content.log is not None:
+    if content.clicks is not None:
         if relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
-        return content.log if lists is content.data else replace(content.log, data=lists)
+        return content.clicks if lists is content.data else replace(content.clicks, data=lists)
     return lists if relevant_from is None else lists.binarize(relevant_from)
 
 

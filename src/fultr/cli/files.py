@@ -7,42 +7,78 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fultr.cli.output import progress
-from fultr.data import ClickLog, RankingDataset, read_log
+from fultr.data import ClickLog, CompactLog, RankingDataset, read_aggregated_log, read_log
+from fultr.data.aggregated_logs import AGGREGATED
 from fultr.data.log_metadata import LOG
-from fultr.data.table_files import open_table
+from fultr.data.table_files import Table, open_table
 from fultr.datasets import load
+from fultr.errors import InputError
 from fultr.files import existing_file
 
 LOG_COLUMNS = ("impression_id", "position", "click")
+COUNTS = {"impressions", "clicks"}
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: labelled data, or a click log and its data."""
+    """What a file holds: labelled data, a click log and its data, or the counts of one and its data."""
 
     data: RankingDataset
     log: ClickLog | None = None
+    counts: CompactLog | None = None
+
+    @property
+    def clicks(self) -> ClickLog | CompactLog | None:
+        """The clicks, as single impressions or as counts, if the file holds any."""
+        return self.counts if self.log is None else self.log
 
     @property
     def kind(self) -> str:
         """The kind of content in a word."""
+        if self.counts is not None:
+            return "aggregated log"
         return "labelled data" if self.log is None else "click log"
 
 
-def read_any(path: Path, *, items: Path | None = None, columns: Mapping[str, str] | None = None) -> Content:
-    """Read a click log, a LETOR file or a converted file, showing how far it is."""
+def read_any(
+    path: Path, *, items: Path | None = None, columns: Mapping[str, str] | None = None, counts: bool = False
+) -> Content:
+    """Read a click log, a LETOR file or a converted file, showing how far it is.
+
+    Counts of clicks are refused unless `counts` says that they will do.
+    """
+    renamed = columns or {}
     with progress("reading") as report:
-        if holds_log(path, columns or {}):
+        table = _table(path)
+        if table is not None and holds_counts(table, renamed):
+            if not counts:
+                problem = "holds counts of clicks (an aggregated log), but single impressions are needed"
+                raise InputError(problem, file=path)
+            found = read_aggregated_log(path, items=items, columns=renamed, progress=report)
+            return Content(found.data, counts=found)
+        if table is not None and holds_log(table, renamed):
             log = read_log(path, items=items, columns=columns, progress=report)
             return Content(log.data, log)
         return Content(load(path, progress=report))
 
 
-def holds_log(path: Path, columns: Mapping[str, str]) -> bool:
-    """Say whether a file is a click log, or at least is more like one than like labelled data."""
+def _table(path: Path) -> Table | None:
+    """Open a file that may hold clicks."""
     if existing_file(path).suffix.lower() not in (".parquet", ".pq", ".csv"):
-        return False
-    table = open_table(path)
+        return None
+    return open_table(path)
+
+
+def holds_counts(table: Table, columns: Mapping[str, str]) -> bool:
+    """Say whether a table counts impressions and clicks, and has no row for each impression."""
+    if "kind" in table.metadata:
+        return bool(table.metadata["kind"] == AGGREGATED)
+    names = set(table.schema.names)
+    return names >= COUNTS and not names & {columns.get(name, name) for name in ("impression_id", "click")}
+
+
+def holds_log(table: Table, columns: Mapping[str, str]) -> bool:
+    """Say whether a table is a click log, or at least is more like one than like labelled data."""
     if "kind" in table.metadata:
         return bool(table.metadata["kind"] == LOG)
     names = {name.lower() for name in table.schema.names}

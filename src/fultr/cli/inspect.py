@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fultr.cli.files import Content, read_any
-from fultr.cli.options import Column, Items, Json, UnusedSeed, renamed_columns
+from fultr.cli.options import BiasFile, Column, Eta, Items, Json, UnusedSeed, position_bias, renamed_columns
 from fultr.cli.output import print_findings, print_json, results
 from fultr.cli.summaries import print_dataset, print_log
-from fultr.data import inspect_dataset, inspect_log
+from fultr.clicks.readiness import judge_readiness
+from fultr.data import inspect_dataset
+from fultr.errors import InputError
 
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A click log, a LETOR file or a converted file.")],
+    eta: Eta = None,
+    bias: BiasFile = None,
     items: Items = None,
     column: Column = None,
     _seed: UnusedSeed = 0,
@@ -23,21 +27,34 @@ def inspect(
 ) -> None:
     """Say what a file is, what it holds, and everything suspicious in it.
 
+    Of a click log it says whether it supports training and auditing: what clicks weigh under the position
+    bias given or that of the log, what each group's merit rests on, and whether position bias can be
+    estimated from it.
+
     \b
     Example:
       fultr inspect clicks.parquet
+      fultr inspect clicks.parquet --bias bias.json
       fultr inspect searches.csv --column query_id=search_id --column position=rank
     """
-    content: Content = read_any(file, items=items, columns=renamed_columns(column))
-    if content.log is not None:
-        summary, findings = content.log.describe(), inspect_log(content.log)
-    else:
-        summary, findings = content.data.describe(), inspect_dataset(content.data)
-    suspicious = [finding.to_dict() for finding in findings]
-    if json:
-        print_json({"file": str(file), "kind": content.kind, **summary, "findings": suspicious})
-        return
+    examined, renamed = position_bias(eta, bias), renamed_columns(column)
+    content: Content = read_any(file, items=items, columns=renamed)
+    judged: dict[str, Any]
     console = results()
-    (print_log if content.log is not None else print_dataset)(console, summary)
+    if content.log is None:
+        if examined is not None:
+            raise InputError("--eta and --bias are for click logs", file=file)
+        summary = content.data.describe()
+        judged = {"findings": [finding.to_dict() for finding in inspect_dataset(content.data)]}
+        if not json:
+            print_dataset(console, summary)
+    else:
+        summary = content.log.describe()
+        judged = judge_readiness(content.log, examined).to_dict()
+        if not json:
+            print_log(console, summary, judged["facts"])
+    if json:
+        print_json({"file": str(file), "kind": content.kind, **summary, **judged})
+        return
     console.print()
-    print_findings(console, suspicious)
+    print_findings(console, judged["findings"])

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fultr import __version__
+from fultr.cli.audit import audit
 from fultr.cli.compare import compare
 from fultr.cli.convert import convert
 from fultr.cli.demo import demo
@@ -18,7 +19,9 @@ from fultr.cli.evaluate import evaluate
 from fultr.cli.inspect import inspect
 from fultr.cli.noise import noise
 from fultr.cli.output import say
+from fultr.cli.propensity import propensity
 from fultr.cli.rank import rank
+from fultr.cli.report import report
 from fultr.cli.reproduce import reproduce
 from fultr.cli.simulate import simulate
 from fultr.cli.sweep import sweep
@@ -30,7 +33,22 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (demo, simulate, inspect, convert, noise, train, sweep, evaluate, rank, compare, reproduce):
+for command in (
+    demo,
+    simulate,
+    inspect,
+    convert,
+    propensity,
+    noise,
+    train,
+    sweep,
+    evaluate,
+    audit,
+    rank,
+    compare,
+    reproduce,
+    report,
+):
     app.command()(command)
 
 

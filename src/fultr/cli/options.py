@@ -41,8 +41,9 @@ def position_bias(eta: float | None, file: Path | None) -> PositionBias | None:
         return None if eta is None else PositionBias.power(eta)
     if eta is not None:
         raise InputError("give --eta or --bias, not both")
+    existing = existing_file(file)
     try:
-        content = json.loads(existing_file(file).read_text(encoding="utf-8"))
+        content = json.loads(existing.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:
         raise InputError(f"is no JSON file: {error}", file=file) from None
     try:

@@ -40,8 +40,13 @@ def print_dataset(console: Console, summary: dict[str, Any]) -> None:
         print_table(console, "By group", ("group", "items", "share", "mean relevance"), groups)
 
 
-def print_log(console: Console, summary: dict[str, Any], most_positions: int = 20) -> None:
-    """Print what a click log holds, by group and by position."""
+def print_log(
+    console: Console,
+    summary: dict[str, Any],
+    readiness: dict[str, Any] | None = None,
+    most_positions: int = 20,
+) -> None:
+    """Print what a click log holds, by group and by position; with the facts of its readiness, if given."""
     impressions, empty = summary["impressions"], summary["impressions_without_click"]
     dropped = " (dropped)" if summary["empties_dropped"] else f", {empty:,} of them without a click"
     rows = [
@@ -50,8 +55,10 @@ def print_log(console: Console, summary: dict[str, Any], most_positions: int = 2
         ("queries", f"{summary['queries']:,}"),
         ("candidate lists", f"{summary['lists']:,}"),
         ("features", f"{summary['features']}"),
-        ("examination", _examination(summary)),
+        ("examination", _examination(summary, readiness)),
     ]
+    if readiness is not None:
+        rows += _readiness_rows(readiness)
     if summary["noise"]:
         rows.append(
             ("click noise", "eps_plus {eps_plus:g}, eps_minus {eps_minus:g}".format(**summary["noise"]))
@@ -64,15 +71,16 @@ def print_log(console: Console, summary: dict[str, Any], most_positions: int = 2
     print_facts(console, title, rows)
     if summary["groups"]:
         console.print()
-        _print_by_group(console, summary["groups"])
+        _print_by_group(console, summary["groups"], {} if readiness is None else readiness["groups"])
     console.print()
     _print_by_position(console, summary["positions"], most_positions)
 
 
-def _examination(summary: dict[str, Any]) -> str:
-    if summary["propensity_column"]:
+def _examination(summary: dict[str, Any], readiness: dict[str, Any] | None) -> str:
+    given = readiness is not None and readiness["examination"]["source"] == "given"
+    if summary["propensity_column"] and not given:
         return "propensities in the log"
-    bias = summary["position_bias"]
+    bias = readiness["examination"]["position_bias"] if readiness and given else summary["position_bias"]
     if bias is None:
         return "unknown"
     if len(bias["values"]) == 1 and not isinstance(bias["beyond"], str):
@@ -80,7 +88,20 @@ def _examination(summary: dict[str, Any]) -> str:
     return "v_k = " + ", ".join(f"{value:.3g}" for value in bias["values"])
 
 
-def _print_by_group(console: Console, groups: dict[str, Any]) -> None:
+def _readiness_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    overlap, weights = facts["overlap"], facts["weights"]
+    moved, pairs = overlap["pairs_at_several_positions"], overlap["pairs"]
+    rows = [("pairs at two positions or more", f"{moved:,} of {pairs:,} of a query and a document")]
+    if weights is not None:
+        half, most = weights["quantiles"]["50%"], weights["quantiles"]["99%"]
+        text = f"half up to {half:.3g}, 99% up to {most:.3g}, all up to {weights['largest']:.3g}"
+        worth = f"worth {weights['effective_sample_size']:,.0f} of equal weight"
+        rows.append(("weights of clicks", f"{text}; {worth}"))
+    return rows
+
+
+def _print_by_group(console: Console, groups: dict[str, Any], judged: dict[str, Any]) -> None:
+    weighed = any(entry["merit"] is not None for entry in judged.values())
     rows = [
         (
             name,
@@ -88,10 +109,17 @@ def _print_by_group(console: Console, groups: dict[str, Any]) -> None:
             "-" if entry["mean_position"] is None else f"{entry['mean_position']:.1f}",
             f"{entry['clicks']:,}",
             f"{entry['click_rate']:.2%}",
+            *(_evidence(judged[name]) if weighed else ()),
         )
         for name, entry in groups.items()
     ]
-    print_table(console, "By group", ("group", "shown", "mean position", "clicks", "click rate"), rows)
+    further = ("merit", "worth") if weighed else ()
+    columns = ("group", "shown", "mean position", "clicks", "click rate", *further)
+    print_table(console, "By group", columns, rows)
+
+
+def _evidence(group: dict[str, Any]) -> tuple[str, str]:
+    return f"{group['merit']:.4g}", f"{group['effective_sample_size']:,.0f}"
 
 
 def _print_by_position(console: Console, positions: list[dict[str, Any]], most: int) -> None:

@@ -15,14 +15,15 @@ import typer
 from fultr.cli.files import Content, read_any
 from fultr.cli.output import say
 from fultr.click_model import ClickNoise
-from fultr.data import ClickLog, RankingDataset, inspect_dataset, inspect_log
+from fultr.clicks import judge_readiness, severe_lines
+from fultr.data import ClickLog, CompactLog, RankingDataset, inspect_dataset
 from fultr.data.ranking_files import with_features
 from fultr.errors import InputError
 from fultr.files import existing_file
 from fultr.training import FairRanker
 from fultr.training.run_folder import CHECKPOINT_EVERY
 
-Source = ClickLog | RankingDataset
+Source = ClickLog | CompactLog | RankingDataset
 
 
 class ModelName(StrEnum):
@@ -187,39 +188,43 @@ class Inputs:
 
     def read(self, ranker: FairRanker) -> tuple[Source, Source | None]:
         """Read what is trained on and what is validated on, and say what is wrong with them."""
-        content = self._read(self.log, "")
+        content = self._read(self.log, ranker, "")
         source = self._source(content, self.log)
-        if content.log is None:
+        if content.clicks is None:
             say(f"fultr: {self.log} is labelled data: its relevance counts as known (full information)")
             if ranker.noise is not None:
                 raise InputError("--eps-plus and --eps-minus are for clicks", file=self.log)
         self._refuse_missing(ranker, source)
         if self.valid is None:
             return source, None
-        further = self._read(self.valid, "validation: ")
+        further = self._read(self.valid, ranker, "validation: ")
         names = list(content.data.feature_names)
         valid = self._source(further, self.valid)
-        lists = with_features(valid.data if isinstance(valid, ClickLog) else valid, names, self.valid)
-        return source, replace(valid, data=lists) if isinstance(valid, ClickLog) else lists
+        if isinstance(valid, RankingDataset):
+            return source, with_features(valid, names, self.valid)
+        return source, replace(valid, data=with_features(valid.data, names, self.valid))
 
-    def _read(self, file: Path, part: str) -> Content:
-        content = read_any(file, items=self.items, columns=self.columns)
-        findings = inspect_dataset(content.data) if content.log is None else inspect_log(content.log)
-        for finding in findings:
-            if finding.severity == "severe":
-                say(f"fultr: warning: {part}{finding.sentence}")
+    def _read(self, file: Path, ranker: FairRanker, part: str) -> Content:
+        content = read_any(file, items=self.items, columns=self.columns, counts=True)
+        if content.clicks is None:
+            found = inspect_dataset(content.data)
+            lines = [finding.sentence for finding in found if finding.severity == "severe"]
+        else:
+            lines = severe_lines(judge_readiness(content.clicks, ranker.position_bias))
+        for line in lines:
+            say(f"fultr: warning: {part}{line}")
         return content
 
     def _source(self, content: Content, file: Path) -> Source:
-        if content.log is not None:
+        if content.clicks is not None:
             if self.relevant_from is not None:
                 raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
-            return content.log
+            return content.clicks
         return content.data if self.relevant_from is None else content.data.binarize(self.relevant_from)
 
     def _refuse_missing(self, ranker: FairRanker, source: Source) -> None:
         """Refuse what cannot be trained on, by the names of options."""
-        data = source.data if isinstance(source, ClickLog) else source
+        data = source if isinstance(source, RankingDataset) else source.data
         fair = next((name for name in ("max_disparity", "min_utility") if getattr(ranker, name)), None)
         if len(data.group_names) < 2:
             problem = "there are no two groups of items, so that there is no disparity"
@@ -227,12 +232,16 @@ class Inputs:
                 raise InputError(f"{problem}; leave {OPTIONS[fair]} out", file=self.log, column="group")
             say(f"fultr: warning: {problem}: this trains for utility alone")
         known = ranker.position_bias is not None or (
-            isinstance(source, ClickLog)
-            and (source.position_bias is not None or source.propensity is not None)
+            not isinstance(source, RankingDataset)
+            and (source.position_bias is not None or _propensity_of(source) is not None)
         )
         if not known:
             problem = "how likely positions are looked at is not known; give --eta 1 or --bias FILE"
             raise InputError(problem, file=self.log)
+
+
+def _propensity_of(clicks: ClickLog | CompactLog) -> object:
+    return clicks.propensity if isinstance(clicks, ClickLog) else clicks.cells.propensity
 
 
 def _identity(file: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from fultr.clicks.bias_harvest import estimate_bias_harvest
 from fultr.clicks.bias_methods import BiasComparison, compare_biases, estimate_bias, supported_methods
 from fultr.clicks.bias_swap import estimate_bias_swap
 from fultr.clicks.noise import NoiseEstimate, estimate_noise
+from fultr.clicks.readiness import Readiness, judge_readiness, severe_lines
 from fultr.clicks.simulation import Planting, simulate_clicks
 
 __all__ = [
@@ -18,13 +19,16 @@ __all__ = [
     "NoiseEstimate",
     "Planting",
     "PositionBias",
+    "Readiness",
     "compare_biases",
     "estimate_bias",
     "estimate_bias_em",
     "estimate_bias_harvest",
     "estimate_bias_swap",
     "estimate_noise",
+    "judge_readiness",
     "read_bias",
+    "severe_lines",
     "simulate_clicks",
     "supported_methods",
     "write_bias",

@@ -35,7 +35,8 @@ class Cells:
 class CompactLog:
     """A click log as counts for each list and item; made by `ClickLog.compact`.
 
-    `impressions` counts how often each list of `data` was shown, those without a click included.
+    `impressions` counts how often each list of `data` was shown, those without a click included;
+    `clicked_impressions` how often with a click, -1 where counts from elsewhere do not say.
     `cells` counts how often each row of `data` was shown and clicked at each position. `planted` does
     the same for planted items, all under row 0, since they belong to no list.
     """
@@ -107,6 +108,14 @@ class CompactLog:
     def clicks(self) -> NDArray[np.float64]:
         """Return how often each row was clicked."""
         return self._by_row(self.cells.clicks.astype(np.float64))
+
+    def least_clicked_impressions(self) -> NDArray[np.int64]:
+        """Return how often each list was shown with a click; where that is not known, the least it can be."""
+        if not len(self.data) or self.clicked_impressions.min() >= 0:
+            return self.clicked_impressions
+        # clicks on one item at different times are in different impressions
+        most = np.maximum.reduceat(self.clicks(), self.data.offsets[:-1]).astype(np.int64)
+        return np.where(self.clicked_impressions < 0, most, self.clicked_impressions)
 
     def _by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fultr.data.click_log import ClickLog
-from fultr.data.dataset import RankingDataset
+from fultr.data.click_log import ENTRIES_A_BLOCK, ClickLog
+from fultr.data.compact_log import CompactLog
+from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import UNKNOWN_GROUP
+from fultr.data.log_fields import DEEPEST_POSITION
 from fultr.data.propensity import NOT_SHOWN
-from fultr.errors import InputError
 
 HUGE_FEATURE = 1e4
 MANY_IMPRESSIONS = 20
 """From this many impressions on, not one without a click is no accident."""
+
+MANY = 0.01
+"""Beyond this share of the impressions, odd ones are worth a warning."""
+
+POSITION_BITS = DEEPEST_POSITION.bit_length()
 
 
 @dataclass(frozen=True)
@@ -39,18 +47,19 @@ def inspect_dataset(data: RankingDataset) -> list[Finding]:
     return [
         *_relevance_findings(data),
         *_group_findings(data),
+        *_unknown_group_findings(data),
         *_feature_findings(data),
         *_list_findings(data),
     ]
 
 
-def inspect_log(log: ClickLog) -> list[Finding]:
-    """Return what is suspicious in a click log; an empty list if nothing is."""
-    if not log.click.any():
-        return [Finding("severe", "clicks", "There are no clicks: nothing can be learned or measured.")]
-    findings = [*_impression_findings(log), *_position_findings(log), *_weight_findings(log)]
-    data = log.data[np.unique(log.lists)]
-    return [*findings, *_clicked_group_findings(log), *_group_findings(data), *_feature_findings(data)]
+def inspect_log(log: ClickLog | CompactLog) -> list[Finding]:
+    """Return what is suspicious in how a click log was made; an empty list if nothing is.
+
+    Whether it supports training and auditing is for `fultr.clicks.judge_readiness` to say. A compacted log
+    does not know its single impressions, so that nothing is said of them.
+    """
+    return log_findings(log, count_impressions(log) if isinstance(log, ClickLog) else None)
 
 
 def _relevance_findings(data: RankingDataset) -> Iterator[Finding]:
@@ -86,14 +95,17 @@ def _group_findings(data: RankingDataset) -> Iterator[Finding]:
     if not data.group_names:
         yield Finding("note", "group", "There are no groups: disparity cannot be measured on this data.")
         return
-    if unknown := int((data.group == UNKNOWN_GROUP).sum()):
-        sentence = f"{unknown} of {data.rows} items ({unknown / data.rows:.0%}) are in no known group."
-        yield Finding("warning" if unknown > data.rows / 10 else "note", "group", sentence)
     for code, name in enumerate(data.group_names):
         if not (data.group == code).any():
             yield Finding("warning", "group", f"Group '{name}' has no item.")
     if len(data.group_names) == 1:
         yield Finding("note", "group", "There is one group only: disparity needs two.")
+
+
+def _unknown_group_findings(data: RankingDataset) -> Iterator[Finding]:
+    if data.group_names and (unknown := int((data.group == UNKNOWN_GROUP).sum())):
+        sentence = f"{unknown} of {data.rows} items ({unknown / data.rows:.0%}) are in no known group."
+        yield Finding("warning" if unknown > data.rows / 10 else "note", "group", sentence)
 
 
 def _feature_findings(data: RankingDataset) -> Iterator[Finding]:
@@ -120,94 +132,173 @@ def _list_findings(data: RankingDataset) -> Iterator[Finding]:
         yield Finding("note", "lists", f"{single} of {len(data)} lists have one item: nothing to rank there.")
 
 
-def _impression_findings(log: ClickLog) -> Iterator[Finding]:
-    empty = int((~log.clicked).sum())
-    if log.empties_dropped:
+@dataclass(frozen=True)
+class ImpressionCounts:
+    """What the single impressions of a log tell of how it was made.
+
+    Parameters
+    ----------
+    all_clicked
+        Impressions that show two items or more, every one of which was clicked.
+    nothing_shown
+        Impressions without any position.
+    gaps
+        Impressions that skip positions, such as 1, 2, 4; planted items fill theirs.
+    repeated
+        Impressions with a click that equal an earlier one: the same list, the same positions, the same
+        clicks and, where it is known, the same time.
+    copies
+        The largest number that divides how often each different impression stands in the log.
+    different
+        The number of different impressions that show anything.
+    times_tell
+        Whether times are so fine that equal impressions at the same time must be one.
+    """
+
+    all_clicked: int = 0
+    nothing_shown: int = 0
+    gaps: int = 0
+    repeated: int = 0
+    copies: int = 1
+    different: int = 0
+    times_tell: bool = False
+
+
+def count_impressions(log: ClickLog) -> ImpressionCounts:
+    """Count what is odd in single impressions, and those that stand in the log more than once."""
+    planted, planted_depth = np.zeros(len(log), dtype=np.int32), np.zeros(len(log), dtype=np.int32)
+    np.add.at(planted, log.planted.impression, 1)
+    np.maximum.at(planted_depth, log.planted.impression, log.planted.position)
+    key = np.zeros(len(log), dtype=np.uint64)
+    shown_any, clicked = np.zeros(len(log), dtype=np.bool_), np.zeros(len(log), dtype=np.bool_)
+    all_clicked = gaps = 0
+    for start, stop in impression_blocks(log):
+        entries = slice(int(log.offsets[start]), int(log.offsets[stop]))
+        position, click = log.position[entries], log.click[entries]
+        first = log.offsets[start:stop] - log.offsets[start]
+        shown = np.add.reduceat(position != NOT_SHOWN, first, dtype=np.int64)
+        clicks = np.add.reduceat(click, first, dtype=np.int64)
+        deepest = np.maximum(np.maximum.reduceat(position, first), planted_depth[start:stop])
+        all_clicked += int(((clicks == shown) & (shown > 1)).sum())
+        gaps += int((deepest > shown + planted[start:stop]).sum())
+        row = rows_of(log.data.offsets, log.lists[start:stop])
+        key[start:stop] = np.add.reduceat(_entry_keys(row, position, click), first)
+        shown_any[start:stop], clicked[start:stop] = shown > 0, clicks > 0
+    if log.timestamp is not None:
+        key += _mixed(log.timestamp.view(np.int64).astype(np.uint64) + np.uint64(1))
+    often = np.unique(key[shown_any], return_counts=True)[1]
+    different_clicked = np.unique(key[clicked]).size
+    times = 0 if log.timestamp is None else np.unique(log.timestamp[clicked]).size
+    return ImpressionCounts(
+        all_clicked=all_clicked,
+        nothing_shown=int((~shown_any).sum()),
+        gaps=gaps,
+        repeated=int(clicked.sum()) - different_clicked,
+        copies=int(np.gcd.reduce(often)) if often.size else 1,
+        different=int(often.size),
+        # of all that happened at one time, hardly more than one thing is different
+        times_tell=0 < different_clicked <= 2 * times,
+    )
+
+
+def impression_blocks(log: ClickLog) -> Iterator[tuple[int, int]]:
+    """Yield from which impression to which a log can be looked at in little memory, block after block."""
+    cuts = np.searchsorted(log.offsets, np.arange(ENTRIES_A_BLOCK, log.entries, ENTRIES_A_BLOCK))
+    return pairwise(np.unique([0, *cuts.tolist(), len(log)]).tolist())
+
+
+def _entry_keys(
+    row: NDArray[np.int64], position: NDArray[np.int32], click: NDArray[np.bool_]
+) -> NDArray[np.uint64]:
+    """Return a number for each entry whose sum tells impressions apart; 0 for what was not shown."""
+    keys = row.astype(np.uint64) << np.uint64(POSITION_BITS + 1)
+    keys |= position.astype(np.uint64) << np.uint64(1)
+    keys |= click.astype(np.uint64)
+    keys = _mixed(keys)
+    keys[position == NOT_SHOWN] = 0
+    return keys
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread numbers over 64 bits, different ones to different ones, so that their sums hardly ever meet."""
+    mixed = values * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((31, 0xBF58476D1CE4E5B9), (29, 0x94D049BB133111EB)):
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def log_findings(log: ClickLog | CompactLog, counts: ImpressionCounts | None) -> list[Finding]:
+    """Return what is suspicious in how a log was made, given the counts of its impressions if known."""
+    if isinstance(log, CompactLog):
+        used = np.flatnonzero(log.impressions)
+        impressions, clicked = int(log.impressions.sum()), int(log.least_clicked_impressions().sum())
+    else:
+        used = np.unique(log.lists)
+        impressions, clicked = len(log), int(log.clicked.sum())
+    if not impressions:
+        return [Finding("severe", "impressions", "There are no impressions.")]
+    findings = list(_emptiness_findings(impressions, clicked, dropped=log.empties_dropped))
+    if counts is not None:
+        findings += _single_impression_findings(counts, impressions, clicked)
+    data = log.data if used.size == len(log.data) else log.data[used]
+    return [*findings, *_group_findings(data), *_feature_findings(data)]
+
+
+def _emptiness_findings(impressions: int, clicked: int, *, dropped: bool) -> Iterator[Finding]:
+    if not clicked:
+        sentence = (
+            "There are no clicks: nothing can be learned or measured. If there were any, look where they are"
+            " lost on their way into the log."
+        )
+        yield Finding("severe", "clicks", sentence)
+    if dropped:
         sentence = (
             "Impressions without a click were dropped: utility and disparity are known only up to a factor,"
             " and limits and noise correction are refused. Keep all impressions if you can."
         )
         yield Finding("severe", "impressions", sentence)
-    elif not empty and len(log) >= MANY_IMPRESSIONS:
+    elif clicked == impressions >= MANY_IMPRESSIONS:
         sentence = (
             "Every impression has a click. If those without one were dropped, the log must say so"
             " (empties_dropped), since every mean divides by the number of impressions."
         )
         yield Finding("severe", "impressions", sentence)
-    shown = np.add.reduceat(log.position != NOT_SHOWN, log.offsets[:-1], dtype=np.int64)
-    clicks = np.add.reduceat(log.click, log.offsets[:-1], dtype=np.int64)
-    if full := int(((clicks == shown) & (shown > 1)).sum()):
-        sentence = f"{full} of {len(log)} impressions had every item clicked: a robot, or a logging error?"
-        yield Finding("warning" if full > len(log) / 100 else "note", "clicks", sentence)
-    if nothing := int((shown == 0).sum()):
-        yield Finding(
-            "warning", "position", f"{nothing} impressions show nothing: all their positions are empty."
-        )
-    queries = log.data.query_codes[log.lists]
-    never = np.setdiff1d(queries, queries[log.clicked]).size
-    if never:
-        total = np.unique(queries).size
-        yield Finding(
-            "note", "clicks", f"{never} of {total} queries were never clicked: nothing is learned there."
-        )
 
 
-def _position_findings(log: ClickLog) -> Iterator[Finding]:
-    if (hidden := int((log.position == NOT_SHOWN).sum())) and log.entries:
-        sentence = f"{hidden / log.entries:.0%} of the candidates were not shown; those can earn no merit."
-        yield Finding("note", "position", sentence)
-    planted = np.bincount(log.planted.impression, minlength=len(log))
-    shown = np.add.reduceat(log.position != NOT_SHOWN, log.offsets[:-1], dtype=np.int64) + planted
-    deepest = np.maximum.reduceat(log.position, log.offsets[:-1])
-    np.maximum.at(deepest, log.planted.impression, log.planted.position)
-    if gaps := int((deepest > shown).sum()):
-        sentence = f"{gaps} of {len(log)} impressions skip positions, such as 1, 2, 4: are items missing?"
-        yield Finding("warning", "position", sentence)
-    lowest, clicked = int(deepest.max(initial=0)), int(log.position[log.click].max(initial=0))
-    if clicked < lowest:
-        sentence = f"Nothing below position {clicked} was clicked, though items are shown down to {lowest}."
-        yield Finding("note", "position", sentence)
-    if not _positions_vary(log):
+def _single_impression_findings(
+    counts: ImpressionCounts, impressions: int, clicked: int
+) -> Iterator[Finding]:
+    if full := counts.all_clicked:
         sentence = (
-            "Each document of a query was always shown at the same position: position bias cannot be told"
-            " from relevance with this log alone."
+            f"{full} of {impressions} impressions had every item clicked: a robot, or a logging error? Leave"
+            " them out if no person did that."
         )
-        yield Finding("note", "position", sentence)
-
-
-def _positions_vary(log: ClickLog) -> bool:
-    seen = log.position != NOT_SHOWN
-    row, position = log.row_of_entry[seen], log.position[seen]
-    first = np.full(log.data.rows, 0, dtype=np.int32)
-    first[row] = position
-    return bool(np.any(first[row] != position))
-
-
-def _weight_findings(log: ClickLog) -> Iterator[Finding]:
-    if log.propensity is None and log.position_bias is None:
-        sentence = "The log has neither propensities nor a position bias: give one, or estimate it."
-        yield Finding("warning", "propensity", sentence)
-        return
-    try:
-        weights = log.ips_weights()
-    except InputError as error:
-        yield Finding("severe", "propensity", f"Clicks cannot be weighted: {error}.")
-        return
-    weights = weights[weights > 0]
-    size = weights.sum() ** 2 / (weights**2).sum()
-    sentence = (
-        f"A click weighs up to {weights.max():.3g}; all {weights.size} are worth {size:.0f} of equal weight."
-    )
-    yield Finding("warning" if size < weights.size / 10 else "note", "propensity", sentence)
-
-
-def _clicked_group_findings(log: ClickLog) -> Iterator[Finding]:
-    group = log.data.group[log.row_of_entry]
-    for code, name in enumerate(log.data.group_names):
-        of_group = group == code
-        if of_group.any() and not log.click[of_group].any():
-            sentence = f"Group '{name}' was never clicked: its merit is estimated as zero."
-            yield Finding("severe", "group", sentence)
+        yield Finding("warning" if full > impressions * MANY else "note", "clicks", sentence)
+    if counts.nothing_shown:
+        sentence = (
+            f"{counts.nothing_shown} of {impressions} impressions show nothing, since all their positions are"
+            " empty: they count in every mean. Leave them out if nobody saw them, or log their positions."
+        )
+        yield Finding("warning", "position", sentence)
+    if counts.gaps:
+        sentence = (
+            f"{counts.gaps} of {impressions} impressions skip positions, such as 1, 2, 4. If items are"
+            " missing, add them, since their clicks are missing too."
+        )
+        yield Finding("warning", "position", sentence)
+    if counts.times_tell and counts.repeated:
+        sentence = (
+            f"{counts.repeated} of {clicked} impressions with a click equal another one of the same time in"
+            " all that was shown and clicked: logged twice? Intervals are then too narrow; keep one of each."
+        )
+        yield Finding("warning" if counts.repeated > clicked * MANY else "note", "impressions", sentence)
+    elif counts.copies > 1 and counts.different >= MANY_IMPRESSIONS:
+        sentence = (
+            f"Each impression stands in the log {counts.copies} times, or a multiple of that: was a part put"
+            " together with itself? Intervals are then too narrow; keep one of each."
+        )
+        yield Finding("warning", "impressions", sentence)
 
 
 def _some(names: list[str], most: int = 5) -> str:

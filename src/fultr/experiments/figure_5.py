@@ -16,7 +16,7 @@ FEW, MANY = 3.0, 10.0
 
 
 def _multiples(plan: Plan) -> tuple[float, ...]:
-    return (FEW,) if plan.quick else (FEW, MANY)
+    return (FEW * MANY,) if plan.quick else (FEW, MANY)
 
 
 def _runs(plan: Plan) -> list[Run]:

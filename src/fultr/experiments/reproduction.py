@@ -17,6 +17,7 @@ from fultr.experiments.figures import Figure
 from fultr.experiments.results import Plan, Results
 from fultr.experiments.runs import Archive, Reporter, Row, Run, perform_all
 from fultr.experiments.verdicts import Finding, Verdict
+from fultr.experiments.worlds import check_data
 from fultr.files import atomic_write
 
 FIGURES: dict[str, Figure] = {
@@ -42,6 +43,7 @@ def plan_for(
     data: str, *, quick: bool = False, size: str = "default", splits: int | None = None, seed: int = 0
 ) -> Plan:
     """Return how much is run on a data set: as a rule, roughly, or with the paper's number of lists."""
+    check_data(data)
     if size not in ("default", "paper"):
         raise InputError("must be 'default' or 'paper'", column="size", value=size)
     settings: dict[str, Any] = dict(QUICK) if quick else {}
@@ -138,8 +140,7 @@ def _write_verdicts(folder: Path, verdicts: list[Verdict], command: str, picture
             cells = [*(head if number == 0 else [""] * len(head)), *_cells(finding)]
             lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "## The claims", ""]
-    said = {verdict.claim: verdict for verdict in verdicts}
-    lines += [f"- **{claim}**: {one.statement}." for claim, one in said.items()]
+    lines += dict.fromkeys(f"- **{one.claim}**: {one.statement}." for one in verdicts)
     notes = dict.fromkeys(f"- {one.claim}, {one.data}: {one.note}." for one in verdicts if one.note)
     lines += ["", *notes, *([""] if notes else []), "## Pictures", ""]
     lines += [f"![{path.stem}]({path.name})" for path in pictures]

@@ -1,0 +1,68 @@
+"""The same clicks in five layouts, each read as what it is: five times the same estimates."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import fultr
+from fultr.data import (
+    read_aggregated_log,
+    read_lightgbm_log,
+    read_nested_log,
+    read_ubi_log,
+    write_aggregated_log,
+    write_lightgbm_log,
+)
+
+bias = fultr.PositionBias.power(eta=1.0)
+data = fultr.datasets.synthetic(queries=50, list_length=5, features=3, relevant=2).train
+log = fultr.simulate_clicks(data, fultr.RandomRanking(), bias, impressions=1_000, seed=0)
+folder = Path(tempfile.mkdtemp())
+
+# one row for each impression, in the order in which its documents were shown
+sessions: dict[str, list[object]] = {"query_id": [], "doc_ids": [], "clicks": []}
+searches, events = [], []
+documents = np.arange(data.rows) if log.data.doc_id is None else log.data.doc_id
+queries = np.arange(len(data)) if log.data.query_id is None else log.data.query_id
+for number in range(len(log)):
+    entry = np.arange(log.offsets[number], log.offsets[number + 1])
+    entry = entry[np.argsort(log.position[entry])]
+    shown = documents[log.row_of_entry[entry]].tolist()
+    query = queries[log.lists[number]]
+    sessions["query_id"].append(query)
+    sessions["doc_ids"].append(shown)
+    sessions["clicks"].append(log.click[entry].tolist())
+
+    # and as User Behavior Insights keeps it
+    searches.append({"query_id": f"s{number}", "user_query": str(query), "query_response_hit_ids": shown})
+    for document in documents[log.row_of_entry[entry[log.click[entry]]]].tolist():
+        clicked = {"object": {"object_id": document}}
+        events.append({"action_name": "click", "query_id": f"s{number}", "event_attributes": clicked})
+
+(folder / "queries.ndjson").write_text("\n".join(map(json.dumps, searches)))
+(folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+named = fultr.log_from_frame(
+    {
+        "impression_id": log.impression_of_entry,
+        "query_id": queries[log.lists[log.impression_of_entry]],
+        "doc_id": documents[log.row_of_entry],
+        "position": log.position,
+        "click": log.click,
+        **{f"feature_{k}": log.data.features[log.row_of_entry, k] for k in range(3)},
+    }
+)
+write_aggregated_log(named, folder / "counts.parquet")
+write_lightgbm_log(named, folder / "train.txt")
+
+logs = {
+    "long table": named.compact(),
+    "one row for each impression": read_nested_log(sessions).compact(),
+    "counts": read_aggregated_log(folder / "counts.parquet"),
+    "LightGBM": read_lightgbm_log(folder / "train.txt").compact(),
+    "User Behavior Insights": read_ubi_log(folder / "queries.ndjson", folder / "events.ndjson").compact(),
+}
+for name, counts in logs.items():
+    weight, exposure = counts.ips_weights(bias).sum(), counts.logged_exposure(bias).sum()
+    print(f"{name:28} {counts}, IPS weights {weight:.1f}, exposure {exposure:.1f}")

@@ -1,0 +1,169 @@
+"""What an audit refuses, and what it has to say beside its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.arguments import finite_number
+from fultr.audit.result import LOGGED
+from fultr.click_model import ClickNoise
+from fultr.data import ClickLog, CompactLog
+from fultr.errors import InputError
+from fultr.evaluation.inputs import has_own_weights
+from fultr.training.sources import noise_of, query_digests
+
+FEW_QUERIES = 20
+"""With fewer queries that say something of a pair, intervals by bootstrap are too narrow."""
+
+MOST_NAMED = 5
+"""So many pairs of groups are named in a note."""
+
+
+def counted(log: object) -> CompactLog:
+    """Return a log as counts of lists that were shown, of two queries at least."""
+    if isinstance(log, ClickLog):
+        log = log.compact()
+    if not isinstance(log, CompactLog):
+        raise InputError("must be a ClickLog or a CompactLog", column="log", value=type(log).__name__)
+    if not (log.impressions > 0).all():
+        log = log[np.flatnonzero(log.impressions > 0)]
+    queries = int(np.unique(log.data.query_codes).size)
+    if queries < 2:
+        problem = "an audit needs two queries at least: how much they differ is what intervals are made of"
+        raise InputError(problem, column="query_id", value=queries)
+    return log
+
+
+def named_policies(policies: object) -> dict[str, object]:
+    """Return policies by name."""
+    if not isinstance(policies, Mapping):
+        raise InputError("must be policies by name", column="policies", value=type(policies).__name__)
+    if LOGGED in policies:
+        problem = "is the name of the ranking that was logged; give the policy another one"
+        raise InputError(problem, column="policies", value=LOGGED)
+    return {str(name): policy for name, policy in policies.items()}
+
+
+def refuse_training_queries(policies: Mapping[str, object], log: CompactLog, *, force: bool) -> list[str]:
+    """Refuse a log with queries that a policy was trained on, unless forced; returns notes."""
+    known, notes = query_digests(log.data), []
+    for name, policy in policies.items():
+        trained = getattr(policy, "training_queries_", None)
+        if trained is None:
+            continue
+        if not len(trained) or not known.size:
+            notes.append(
+                f"without ids of queries it cannot be told whether {name} was trained on queries of this log,"
+                " where its disparity is small by construction"
+            )
+            continue
+        shared = int(np.isin(known, trained).sum())
+        if shared and not force:
+            problem = (
+                f"{shared:,} of the {known.size:,} queries of the log are among those that {name} was trained"
+                " on, where its disparity is small by construction; audit it on other queries, or force it"
+                " (force=True, --force) and do not rely on the numbers"
+            )
+            raise InputError(problem, column="query_id")
+        if shared:
+            notes.append(
+                f"{shared:,} of {known.size:,} queries are among those that {name} was trained on: its"
+                " disparity is small by construction here, and says little of other queries"
+            )
+    return notes
+
+
+def noise_to_take_off(asked: ClickNoise | None, log: CompactLog) -> tuple[ClickNoise | None, list[str]]:
+    """Return the noise asked for, or else that of the log, and what is to be said of it."""
+    if asked is not None and not isinstance(asked, ClickNoise):
+        raise InputError("must be a ClickNoise", column="noise", value=asked)
+    if not log.empties_dropped:
+        return noise_of(asked, log), []
+    if asked not in (None, ClickNoise()):
+        problem = (
+            "noise cannot be taken off in a log whose impressions without a click were dropped;"
+            " leave it out, or audit a log that kept them"
+        )
+        raise InputError(problem, column="noise")
+    notes = [
+        "impressions without a click were dropped: merit, utility and disparity are known only up to a factor"
+    ]
+    if log.noise not in (None, ClickNoise()):
+        notes.append("the log says that its clicks are noisy, which cannot be taken off without them")
+    return None, notes
+
+
+def check_limit(max_disparity: float | None, log: CompactLog, queries_of_pairs: Sequence[int]) -> None:
+    """Refuse a limit that the log cannot say anything about: a pass would mean nothing."""
+    if max_disparity is None:
+        return
+    finite_number(max_disparity, "max_disparity")
+    if log.empties_dropped:
+        problem = (
+            "a limit cannot be checked on a log whose impressions without a click were dropped, since its"
+            " disparity is known only up to a factor; use a log that kept them"
+        )
+        raise InputError(problem, column="max_disparity", value=max_disparity)
+    if not any(queries_of_pairs):
+        problem = (
+            "a limit needs two groups that meet in a list of the log, and a click on one of them;"
+            " without, the disparity is 0 whatever the ranking"
+        )
+        raise InputError(problem, column="max_disparity", value=max_disparity)
+
+
+def queries_of_pairs(log: CompactLog) -> list[int]:
+    """Return in how many queries each pair of groups i < j meets in a list with a click on either."""
+    groups = len(log.data.group_names)
+    present = _by_group(log, np.ones(log.data.rows)) > 0
+    clicked = _by_group(log, log.clicks()) > 0
+    codes = log.data.query_codes
+    return [
+        int(np.unique(codes[present[:, i] & present[:, j] & (clicked[:, i] | clicked[:, j])]).size)
+        for i, j in combinations(range(groups), 2)
+    ]
+
+
+def notes_on_log(log: CompactLog, met: Sequence[int]) -> Iterator[str]:
+    """Yield what to know of a log before relying on an audit."""
+    names = log.data.group_names
+    if len(names) < 2:
+        yield f"there are {len(names)} groups, so that there is no pair whose disparity could be measured"
+    few = [
+        f"{first} and {second} in {count:,}"
+        for (first, second), count in zip(combinations(names, 2), met, strict=True)
+        if count < FEW_QUERIES
+    ]
+    if few:
+        more = f" and {len(few) - MOST_NAMED:,} more pairs" if len(few) > MOST_NAMED else ""
+        yield (
+            f"groups that meet with a click in fewer than {FEW_QUERIES} queries have intervals that are too"
+            f" narrow: {', '.join(few[:MOST_NAMED])}{more}"
+        )
+    unknown = int((log.data.group < 0).sum())
+    if unknown:
+        yield (
+            f"{unknown:,} of {log.data.rows:,} items are of unknown group: in no group, though they take"
+            " positions and count for utility"
+        )
+    never = int((log.shown() == 0).sum())
+    if never:
+        yield (
+            f"{never:,} of {log.data.rows:,} candidates were never shown: they can have no merit, and a"
+            " policy that shows them looks worse than it may be"
+        )
+    if has_own_weights(log):
+        yield "clicks are weighed by the propensities of the log, which stay as they are under other biases"
+
+
+def _by_group(log: CompactLog, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Add up values of rows by list and group; rows of unknown group count nowhere."""
+    groups = len(log.data.group_names)
+    known = log.data.group >= 0
+    cell = log.data.list_of_row[known] * groups + log.data.group[known]
+    sums = np.bincount(cell, weights=of_rows[known], minlength=len(log.data) * groups)
+    return np.asarray(sums, dtype=np.float64).reshape(len(log.data), groups)

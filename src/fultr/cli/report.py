@@ -1,0 +1,98 @@
+"""`fultr report`: a run or an audit as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fultr.audit import read_audit
+from fultr.audit.files import AUDIT
+from fultr.cli.options import Json, Seed
+from fultr.cli.output import print_json, progress, say
+from fultr.cli.training_options import Inputs, Source
+from fultr.errors import InputError
+from fultr.files import writable_file
+from fultr.report import Report, Run, find_inputs, read_run, report_on_audit, report_on_run, write_report
+from fultr.report.runs import Located
+from fultr.training.run_folder import CONFIG
+
+
+def report(
+    source: Annotated[
+        Path, typer.Argument(help="The folder of a run (fultr train, fultr sweep) or of an audit.")
+    ],
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    log: Annotated[
+        Path | None, typer.Option(help="The log of the run, if it is no longer where it was.")
+    ] = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Write what a run or an audit found as one HTML page that opens anywhere, without a network.
+
+    It shows utility against disparity to explore, what each group of items gets, example rankings before and
+    after, the position bias, what is suspicious in the log, and the settings. The log of a run is read again
+    for what the run does not hold; without it the page says what it lacks.
+
+    \b
+    Example:
+      fultr report sweep --out report.html
+      fultr report audit --out audit.html
+    """
+    writable_file(out)
+    found = _report(source, log, seed)
+    write_report(found, out)
+    if json:
+        summary = {
+            "file": str(out),
+            "bytes": out.stat().st_size,
+            "rankings": [one.key for one in found.rankings],
+            "examples": len(found.examples),
+            "missing": list(found.missing),
+        }
+        print_json(summary)
+    for sentence in found.missing:
+        say(f"fultr: {sentence}")
+    say(f"wrote {out}")
+
+
+def _report(source: Path, log: Path | None, seed: int) -> Report:
+    try:
+        there, folder = source.exists(), source.is_dir()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=source) from error
+    if not there:
+        raise InputError("no such file or folder", file=source)
+    if folder and (source / CONFIG).exists():
+        return _report_on_run(read_run(source), log, seed)
+    audited = source / AUDIT if folder else source
+    if not audited.exists():
+        problem = f"holds neither a run ({CONFIG}) nor an audit ({AUDIT})"
+        raise InputError(problem, file=source)
+    if log is not None:
+        raise InputError("--log is for the report of a run; an audit holds all that its report says")
+    return report_on_audit(read_audit(audited), source)
+
+
+def _report_on_run(run: Run, log: Path | None, seed: int) -> Report:
+    located = find_inputs(run, log)
+    missing = [] if located.missing is None else [located.missing]
+    source: Source | None = None
+    valid: Source | None = None
+    if located.log is not None and located.missing is None:
+        try:
+            source, valid = _read(run, located, located.log)
+        except InputError as error:
+            if log is not None:
+                raise
+            missing.append(f"The log of the run cannot be read: {error}")
+    with progress("measuring") as shown:
+        return report_on_run(run, source, valid, missing=missing, seed=seed, progress=shown)
+
+
+def _read(run: Run, located: Located, log: Path) -> tuple[Source, Source | None]:
+    columns, relevant_from = run.inputs.get("columns"), run.inputs.get("relevant_from")
+    inputs = Inputs(log, located.valid, located.items, columns or {}, relevant_from)
+    return inputs.read(run.policies[0].ranker)

@@ -1,0 +1,210 @@
+"""What the numbers of a log mean for training and auditing, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from fultr.data import Finding
+
+SMALL_PART = 0.1
+"""Up to this part of the candidates, never shown or of unknown group, is nothing to worry about."""
+
+FEW_CLICKS = 30
+"""With clicks worth fewer than these, intervals of a group's merit are wide."""
+
+FEW_QUERIES = 20
+"""With fewer, intervals by bootstrap over queries are known to be too narrow."""
+
+HARDLY_ANY, MANY_CLICKS = 10, 100
+"""Many clicks that are worth hardly any say nothing."""
+
+LARGE_PART = 0.5
+"""From this part of the total on, the largest weights decide alone."""
+
+Severity = Literal["note", "warning", "severe"]
+
+
+def readiness_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    """Say what the facts of `judge_readiness` mean, for a log that has impressions."""
+    yield from _overlap_findings(facts)
+    yield from _examination_findings(facts)
+    yield from _depth_findings(facts)
+    yield from _candidate_findings(facts["candidates"])
+    yield from _query_findings(facts)
+    yield from _group_findings(facts)
+
+
+def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    overlap, known = facts["overlap"], facts["examination"]["source"] is not None
+    pairs, several = overlap["pairs"], overlap["pairs_at_several_positions"]
+    if not pairs:
+        return
+    if not several:
+        sentence = (
+            f"None of {pairs} query-document pairs was shown at two positions: position bias cannot be told"
+            " from relevance with this log alone, so that none can be estimated or checked. Take it from"
+            " another log or an experiment, or let rankings vary: swap items at random in some impressions."
+        )
+        yield Finding("note" if known else "severe", "position", sentence)
+        return
+    sentence = (
+        f"{several} of {pairs} query-document pairs ({several / pairs:.0%}) were shown at two positions or"
+        " more: that is what position bias can be estimated from."
+    )
+    yield Finding("note", "position", sentence)
+    if apart := overlap["positions_not_linked"]:
+        sentence = (
+            f"No documents link position 1 with {_ranges(apart)}, by being shown at both or through other"
+            " positions: how likely these are looked at cannot be estimated from this log. Let rankings vary"
+            " that far, or give a position bias that goes on (beyond)."
+        )
+        yield Finding("note" if known else "warning", "position", sentence)
+
+
+def _examination_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    examined, weights = facts["examination"], facts["weights"]
+    if examined["source"] is None:
+        sentence = (
+            "The log has neither propensities nor a position bias, so that weights of clicks cannot be"
+            " judged, nor anything be trained or audited: give one (--eta or --bias), or estimate it (fultr"
+            " propensity)."
+        )
+        yield Finding("warning", "propensity", sentence)
+    elif examined["problem"] is not None:
+        sentence = (
+            f"Clicks cannot be weighted: {examined['problem']}. Give a position bias that fits the log."
+        )
+        yield Finding("severe", "propensity", sentence)
+    elif weights is not None:
+        clicks, size = weights["clicks"], weights["effective_sample_size"]
+        largest, share = weights["largest_clicks"], weights["share_of_largest_clicks"]
+        sentence = (
+            f"A click weighs up to {weights['largest']:.3g}; all {clicks} are worth {size:.0f} of equal"
+            f" weight, and the {largest} largest carry {share:.0%} of the total."
+        )
+        severity: Severity = "note"
+        # the largest of a few clicks carry much of the total whatever their weights
+        if size < clicks * SMALL_PART or (share > LARGE_PART and clicks >= MANY_CLICKS):
+            severity = "severe" if size < HARDLY_ANY and clicks >= MANY_CLICKS else "warning"
+            sentence += (
+                " Few clicks decide everything: check the position bias at deep positions, clip weights"
+                " (--clip), or collect more clicks."
+            )
+        yield Finding(severity, "propensity", sentence)
+
+
+def _depth_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    depth, longest = facts["depth"], facts["candidates"]["longest_list"]
+    shown, clicked, below = depth["shown"], depth["clicked"], depth["shown_below_clicked"]
+    if 0 < shown < longest:
+        sentence = (
+            f"Nothing is shown below position {shown}, though lists have up to {longest} candidates: the log"
+            " says nothing of how items do there. Rank no deeper than that (--top-k), or show more."
+        )
+        yield Finding("note", "position", sentence)
+    if 0 < clicked < shown:
+        total = sum(entry["shown"] for entry in facts["positions"])
+        sentence = (
+            f"Nothing below position {clicked} was clicked, though items are shown down to {shown}"
+            f" ({below / total:.0%} of all that is shown): items that stay there have no merit. Look whether"
+            " clicks are logged that deep."
+        )
+        yield Finding("warning" if below > total * LARGE_PART else "note", "position", sentence)
+
+
+def _candidate_findings(candidates: dict[str, int]) -> Iterator[Finding]:
+    pairs, never = candidates["pairs"], candidates["pairs_never_shown"]
+    if never:
+        sentence = (
+            f"{never} of {pairs} query-document pairs ({never / pairs:.0%}) were never shown; those can earn"
+            " no merit, whatever they are worth. Show them now and then, or leave them out of the candidates."
+        )
+        yield Finding("warning" if never > pairs * SMALL_PART else "note", "position", sentence)
+    entries, hidden = candidates["entries"], candidates["entries_not_shown"]
+    if hidden:
+        sentence = (
+            f"{hidden / entries:.0%} of the candidates of impressions were not shown; a document earns merit"
+            " only where it is shown, so that one shown now and then gets less than it deserves."
+        )
+        yield Finding("note", "position", sentence)
+
+
+def _query_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    queries = facts["queries"]
+    total, again, same = queries["shown"], queries["shown_again"], queries["shown_again_in_one_ranking"]
+    if never := queries["never_clicked"]:
+        sentence = f"{never} of {total} queries were never clicked: nothing is learned there."
+        yield Finding("warning" if never > total * LARGE_PART else "note", "clicks", sentence)
+    if same and facts["overlap"]["pairs_at_several_positions"]:
+        sentence = (
+            f"{same} of {again} queries that came more than once always showed the same ranking: they say"
+            " nothing of position bias."
+        )
+        yield Finding("note", "position", sentence)
+    if total < FEW_QUERIES:
+        few = "is one query only" if total == 1 else f"are {total} queries only"
+        sentence = (
+            f"There {few}: intervals, which draw queries anew, are too narrow or"
+            " missing, and validation on other queries says little. Log more of them."
+        )
+        yield Finding("warning" if total == 1 else "note", "queries", sentence)
+
+
+def _group_findings(facts: dict[str, Any]) -> Iterator[Finding]:
+    groups = facts["groups"]
+    known = {name: group for name, group in groups.items() if group["known"] and group["pairs"]}
+    for name, group in known.items():
+        yield from _evidence_findings(name, group)
+    if len(known) > 1 and not facts["impressions_of_several_groups"]:
+        sentence = (
+            "No impression has candidates of two groups: disparity compares groups within a query, and is 0"
+            " here whatever the ranking. Look whether groups were assigned by query."
+        )
+        yield Finding("severe", "group", sentence)
+    unknown = next((group for group in groups.values() if not group["known"]), None)
+    if unknown is None or not any(group["known"] for group in groups.values()):
+        return
+    items = unknown["pairs"] / facts["candidates"]["pairs"]
+    clicks = unknown["clicks"] / max(facts["clicks"], 1)
+    sentence = (
+        f"{unknown['pairs']} of {facts['candidates']['pairs']} query-document pairs ({items:.0%}) are in no"
+        f" known group; they have {clicks:.0%} of the clicks. They count for utility, but in no disparity:"
+        " find out their groups if they are many."
+    )
+    yield Finding("warning" if max(items, clicks) > SMALL_PART else "note", "group", sentence)
+
+
+def _evidence_findings(name: str, group: dict[str, Any]) -> Iterator[Finding]:
+    clicks, size = group["clicks"], group["effective_sample_size"]
+    if not group["shown"]:
+        sentence = (
+            f"Group '{name}' was never shown: its merit is estimated as zero, and so is the exposure it"
+            " deserves. Show its items before you judge it."
+        )
+        yield Finding("severe", "group", sentence)
+    elif not clicks:
+        sentence = (
+            f"Group '{name}' was never clicked: its merit is estimated as zero, and so is the exposure it"
+            " deserves. Collect more impressions, or leave the group out."
+        )
+        yield Finding("severe", "group", sentence)
+    elif (clicks if size is None else size) < FEW_CLICKS:
+        worth = "" if size is None else f", worth {size:.0f} of equal weight"
+        sentence = (
+            f"Group '{name}' has {clicks} clicks{worth}: intervals of its merit, and of every disparity with"
+            " it, will be wide. Collect more impressions before you rely on them."
+        )
+        yield Finding("warning", "group", sentence)
+
+
+def _ranges(positions: list[int], most: int = 5) -> str:
+    """Return positions in order as text, neighbours as one range."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], position]
+        else:
+            runs.append([position, position])
+    texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:most]]
+    return ", ".join(texts) + (" and deeper ones" if len(runs) > most else "")
