@@ -69,7 +69,7 @@ def test_the_ratio_to_what_may_be_nothing_is_not_known() -> None:
 
 
 def test_an_exact_ratio_has_no_width() -> None:
-    found = ratio([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    found = ratio([5.0, 5.5, 6.0], [10.0, 11.0, 12.0])
     assert (found.mean, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
