@@ -11,6 +11,16 @@ from numpy.typing import NDArray
 from fultr import ClickLog, CompactLog, PositionBias, RankingDataset
 
 
+def by_first(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Score items by their first feature."""
+    return features[:, 0]
+
+
+def by_second(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Score items by their second feature."""
+    return features[:, 1]
+
+
 def plackett_luce_probability(scores: list[float], ranking: tuple[int, ...]) -> float:
     """P(ranking) = prod_i exp(h_i) / sum_{j >= i} exp(h_j)."""
     left = list(ranking)

@@ -42,19 +42,11 @@ from fultr.audit.curves import examination_for, steeper
 from fultr.data.compact_log import Cells
 from fultr.evaluation import resampled_errors, simultaneous_intervals
 from fultr.training.sources import query_digests
-from tests.reference import plain_disparity
+from tests.reference import by_first, by_second, plain_disparity
 
 BIAS = PositionBias.power(1.0)
 BENT = PositionBias([1, 0.9, 0.3], beyond=0.3)
 NOISE = ClickNoise(eps_plus=0.9, eps_minus=0.2)
-
-
-def by_first(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    return features[:, 0]
-
-
-def by_second(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    return features[:, 1]
 
 
 class Trained(RandomRanking):

@@ -18,6 +18,7 @@ from fultr import (
     RankingDataset,
     simulate_clicks,
 )
+from fultr.data import compact_log
 from fultr.data.merging import group_equal_lists, item_codes, merge_lists, order_within
 from tests.reference import compact_estimates, raw_estimates
 from tests.strategies import logs
@@ -51,6 +52,23 @@ def test_raw_and_compacted_logs_give_the_same_estimates(log: ClickLog, bias: Pos
     expected = raw_estimates(log, bias, value, exposure, eps=0.07)
     found = compact_estimates(compact, bias, *pretend_expectations(compact.data), eps=0.07)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def cells_of(log: CompactLog) -> list[tuple[float, ...]]:
+    """All cells with their counts, in an order of their own."""
+    cells = log.cells
+    held = np.zeros(cells.row.size) if cells.propensity is None else cells.propensity
+    columns = (cells.row, cells.position, held, cells.impressions, cells.clicks)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@given(logs(), st.sampled_from([1, 3, 8]))
+def test_blocks_of_a_log_add_up(log: ClickLog, entries: int) -> None:
+    whole = log.compact()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compact_log, "ENTRIES_A_BLOCK", entries)
+        assert cells_of(log.compact()) == cells_of(whole)
+    assert int(whole.cells.impressions.sum()) == int((log.position > 0).sum())
 
 
 def held_differently(log: ClickLog, rng: np.random.Generator) -> ClickLog:

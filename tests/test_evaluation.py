@@ -41,20 +41,12 @@ from fultr.evaluation import (
     sum_of_squares_bounds,
 )
 from fultr.policy import ScoredPolicy
-from tests.reference import enumerated_values, plain_disparity, plain_ratio_of_sums
+from tests.reference import by_first, by_second, enumerated_values, plain_disparity, plain_ratio_of_sums
 from tests.strategies import logs
 
 BIAS = PositionBias.power(1.0)
 BENT = PositionBias([1, 0.9, 0.05], beyond=0.3)
 NOISE = ClickNoise(eps_plus=0.9, eps_minus=0.2)
-
-
-def by_first(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    return features[:, 0]
-
-
-def by_second(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    return features[:, 1]
 
 
 class Scores(ScoredPolicy):

@@ -11,7 +11,8 @@ from hypothesis import given
 
 from fultr import ClickLog, PositionBias, RankingDataset, inspect_dataset, inspect_log
 from fultr.data import Finding, Planted
-from fultr.data.inspection import count_impressions, impression_blocks
+from fultr.data.compact_log import impression_blocks
+from fultr.data.inspection import count_impressions
 from tests.strategies import datasets, logs
 
 
@@ -178,7 +179,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     log = repeating_log([*range(30), 0, 1])
     whole = count_impressions(log)
     for size in (1, 4, 7):
-        monkeypatch.setattr("fultr.data.inspection.ENTRIES_A_BLOCK", size)
+        monkeypatch.setattr("fultr.data.compact_log.ENTRIES_A_BLOCK", size)
         assert len(list(impression_blocks(log))) > 1
         assert count_impressions(log) == whole
 

@@ -408,7 +408,7 @@ def test_blocks_change_nothing(size: int, monkeypatch: pytest.MonkeyPatch) -> No
     data = synthetic(queries=20, list_length=5, features=2, relevant=2).train
     log = simulate_clicks(data, RandomRanking(), POWER, impressions=60, seed=1)
     whole = judge_readiness(log).to_dict()
-    for module in ("fultr.data.inspection", "fultr.clicks.readiness_counts"):
+    for module in ("fultr.data.compact_log", "fultr.clicks.readiness_counts"):
         monkeypatch.setattr(f"{module}.ENTRIES_A_BLOCK", size)
     assert judge_readiness(log).to_dict() == whole
     assert judge_readiness(log.compact()).facts["overlap"] == whole["facts"]["overlap"]

@@ -39,6 +39,23 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file, as a whole or not at all."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def make_folder(path: str | Path) -> Path:
+    """Make a folder, and those above it, if they are not there."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", file=folder) from error
+    return folder
+
+
 def writable_file(path: str | Path) -> Path:
     """Return `path` if a file can have that name; to be asked before long work, and not only after it."""
     target = Path(path)

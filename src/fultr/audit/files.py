@@ -14,7 +14,7 @@ from typing import Any
 from fultr.audit.pictures import draw_shares
 from fultr.audit.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file
+from fultr.files import existing_file, make_folder, write_text
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
 PICTURES = ("audit.png", "audit.svg")
@@ -27,16 +27,12 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """
     from fultr import __version__
 
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", file=place) from error
+    place = make_folder(folder)
     content = {"fultr": __version__, **audit.to_dict()}
     written = [
-        _write(place / AUDIT, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"),
-        _write(place / GROUPS, _table(list(_group_rows(audit)))),
-        _write(place / PAIRS, _table(list(_pair_rows(audit)))),
+        write_text(place / AUDIT, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"),
+        write_text(place / GROUPS, _table(list(_group_rows(audit)))),
+        write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
     ]
     if audit.logged.groups and find_spec("matplotlib") is not None:
         written += [draw_shares(audit, place / name) for name in PICTURES]
@@ -105,9 +101,3 @@ def _short(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return f"{value:.6g}" if math.isfinite(value) else ""
-
-
-def _write(path: Path, text: str) -> Path:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return path

@@ -18,6 +18,7 @@ from fultr.experiments.comparison import compare as comparison_of
 from fultr.experiments.comparison import draw_comparison
 from fultr.experiments.methods import METHODS
 from fultr.experiments.reproduction import write_table
+from fultr.files import make_folder
 
 PICTURES = ("comparison.png", "comparison.svg")
 
@@ -71,10 +72,7 @@ def compare(
         seed=seed,
         say=say,
     )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", file=out) from error
+    make_folder(out)
     written = [write_table(out / "comparison.csv", rows)]
     written += [draw_comparison(rows, out / name) for name in PICTURES]
     if json:

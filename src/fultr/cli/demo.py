@@ -14,9 +14,8 @@ from fultr.click_model import PositionBias
 from fultr.clicks import simulate_clicks
 from fultr.data import ClickLog, DataSplits
 from fultr.datasets import german_credit
-from fultr.errors import InputError
 from fultr.evaluation import Evaluation, evaluate
-from fultr.files import atomic_write
+from fultr.files import make_folder, write_text
 from fultr.policy import RankingSVM
 from fultr.report import report_on_run, run_of_frontier, write_report
 from fultr.training import FairRanker, Frontier, save, sweep
@@ -39,7 +38,7 @@ def demo(out: Folder = Path("fultr-demo"), seed: Seed = 0, json: Json = False) -
     Example:
       fultr demo --out my-first-policy
     """
-    _make(out)
+    make_folder(out)
     data, bias = german_credit(seed=seed), PositionBias.power(1.0)
     logging = RankingSVM.train(data.train, seed=seed)
     log, valid = _simulate(data, logging, bias, seed)
@@ -62,13 +61,6 @@ def demo(out: Folder = Path("fultr-demo"), seed: Seed = 0, json: Json = False) -
         print_json({"log": log.describe(), "policies": summary, "written": [str(path) for path in written]})
         return
     _show(log, limited, found, written)
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", file=out) from error
 
 
 def _simulate(
@@ -99,10 +91,8 @@ def _write(
             for group in one.groups:
                 shares = f"{one.exposure_share[group]:.6f},{one.merit_share[group]:.6f}"
                 lines.append(f"{name},{part},{one.dcg:.6f},{one.disparity:.6f},{group},{shares}")
-    with atomic_write(out / "policies.csv") as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return [
-        out / "policies.csv",
+        write_text(out / "policies.csv", "\n".join(lines) + "\n"),
         front.to_csv(out / "frontier.csv"),
         front.plot(out / "frontier.png"),
         front.plot(out / "frontier.svg"),

@@ -14,6 +14,7 @@ from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.errors import InputError
 from fultr.experiments.reproduction import EXAMPLE, FIGURES, plan_for
 from fultr.experiments.reproduction import reproduce as reproduction_of
+from fultr.files import make_folder
 
 BY_DEFAULT = ("german", "synthetic")
 KNOWN = ", ".join([*FIGURES, EXAMPLE])
@@ -68,10 +69,7 @@ def reproduce(
     plans = [
         plan_for(one, quick=quick, size=size.value, splits=splits, seed=seed) for one in data or BY_DEFAULT
     ]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be made: {error.strerror}", file=out) from error
+    make_folder(out)
     options = [f"--data {plan.data.partition(':')[0]}" for plan in plans]
     options += ["--quick"] * quick + [f"--size {size.value}"] * (size is Size.PAPER)
     command = " ".join(["fultr reproduce", *(["all"] if "all" in figures else figures), *options])

@@ -8,14 +8,13 @@ from typing import Literal
 
 from fultr.clicks.bias_estimate import BiasEstimate
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file
+from fultr.files import existing_file, write_text
 
 
 def write_bias(estimate: BiasEstimate, path: str | Path, *, tail: Literal["power"] | None = None) -> None:
     """Write an estimate; `values` and `beyond` in it are those of `to_position_bias(tail)`."""
     content = json.dumps(estimate.to_dict(tail), indent=2, allow_nan=False, ensure_ascii=False)
-    with atomic_write(path) as temporary:
-        temporary.write_text(content + "\n", encoding="utf-8")
+    write_text(path, content + "\n")
 
 
 def read_bias(path: str | Path) -> BiasEstimate:

@@ -14,10 +14,9 @@ from scipy.sparse.csgraph import connected_components
 from fultr.click_model import PositionBias
 from fultr.clicks.bias_cells import deepest_position
 from fultr.data import Cells, ClickLog, CompactLog, RankingDataset
-from fultr.data.click_log import ENTRIES_A_BLOCK
+from fultr.data.compact_log import ENTRIES_A_BLOCK, impression_blocks
 from fultr.data.dataset import rows_of
 from fultr.data.ids import codes_of
-from fultr.data.inspection import impression_blocks
 from fultr.data.merging import merge_lists, paired
 from fultr.data.propensity import NOT_SHOWN, examination
 from fultr.errors import InputError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import checked_number, random_generator, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.compiled import compiled
-from fultr.data.compact_log import Cells, CompactLog, count_cells, merge_cells
+from fultr.data.compact_log import CompactLog, count_cells, count_log
 from fultr.data.dataset import RankingDataset, chosen_of, named_groups, rows_of
 from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of, first_repeat
 from fultr.data.log_fields import (
@@ -30,9 +29,6 @@ from fultr.data.log_fields import (
 from fultr.data.merging import merge_lists, order_within
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
-
-ENTRIES_A_BLOCK = 1 << 19
-"""Entries of a log that are counted together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,29 +301,13 @@ class ClickLog:
             data=self.data if everything else self.data[kept],
             impressions=np.bincount(lists, minlength=used.size),
             clicked_impressions=np.bincount(lists[self.clicked], minlength=used.size),
-            cells=self._count_cells(new_row[merged.row]),
+            cells=count_log(self, new_row[merged.row]),
             planted=count_cells(
                 np.zeros(len(planted), dtype=np.int64), planted.position, planted.propensity, planted.click
             ),
             position_bias=self.position_bias,
             noise=self.noise,
             empties_dropped=self.empties_dropped,
-        )
-
-    def _count_cells(self, new_row: NDArray[np.int64]) -> Cells:
-        """Count the entries of each cell, some impressions at a time: a long log takes no more room."""
-        cuts = np.searchsorted(self.offsets, np.arange(ENTRIES_A_BLOCK, self.entries, ENTRIES_A_BLOCK))
-        blocks = pairwise([0, *cuts.tolist(), len(self)])
-        return reduce(merge_cells, (self._count_block(new_row, start, stop) for start, stop in blocks))
-
-    def _count_block(self, new_row: NDArray[np.int64], start: int, stop: int) -> Cells:
-        entries = slice(self.offsets[start], self.offsets[stop])
-        shown = self.position[entries] != NOT_SHOWN
-        return count_cells(
-            new_row[rows_of(self.data.offsets, self.lists[start:stop])[shown]],
-            self.position[entries][shown],
-            None if self.propensity is None else self.propensity[entries][shown],
-            self.click[entries][shown],
         )
 
     def drop_empties(self) -> ClickLog:

@@ -6,8 +6,11 @@ impressions and clicks of each item at each position hold all that they need, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,13 @@ from fultr.compiled import compiled
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import codes_of
 from fultr.data.merging import paired
-from fultr.data.propensity import click_weights, examination
+from fultr.data.propensity import NOT_SHOWN, click_weights, examination
+
+if TYPE_CHECKING:
+    from fultr.data.click_log import ClickLog
+
+ENTRIES_A_BLOCK = 1 << 19
+"""Entries of a log that are counted together."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,6 +129,32 @@ class CompactLog:
     def _by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
         sums = np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)
         return np.asarray(sums, dtype=np.float64)
+
+
+def count_log(log: ClickLog, new_row: NDArray[np.int64]) -> Cells:
+    """Count what was shown, some impressions at a time: a long log takes no more room.
+
+    `new_row` is the row under which each row of the log's lists counts.
+    """
+    blocks = list(impression_blocks(log)) or [(0, 0)]
+    return reduce(merge_cells, (_count_block(log, new_row, start, stop) for start, stop in blocks))
+
+
+def impression_blocks(log: ClickLog) -> Iterator[tuple[int, int]]:
+    """Yield from which impression to which a log can be looked at in little memory, block after block."""
+    cuts = np.searchsorted(log.offsets, np.arange(ENTRIES_A_BLOCK, log.entries, ENTRIES_A_BLOCK))
+    return pairwise(np.unique([0, *cuts.tolist(), len(log)]).tolist())
+
+
+def _count_block(log: ClickLog, new_row: NDArray[np.int64], start: int, stop: int) -> Cells:
+    entries = slice(log.offsets[start], log.offsets[stop])
+    shown = log.position[entries] != NOT_SHOWN
+    return count_cells(
+        new_row[rows_of(log.data.offsets, log.lists[start:stop])[shown]],
+        log.position[entries][shown],
+        None if log.propensity is None else log.propensity[entries][shown],
+        log.click[entries][shown],
+    )
 
 
 def count_cells(

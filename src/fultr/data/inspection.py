@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.data.click_log import ENTRIES_A_BLOCK, ClickLog
-from fultr.data.compact_log import CompactLog
+from fultr.data.click_log import ClickLog
+from fultr.data.compact_log import CompactLog, impression_blocks
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.data.log_fields import DEEPEST_POSITION
@@ -199,12 +198,6 @@ def count_impressions(log: ClickLog) -> ImpressionCounts:
         # of all that happened at one time, hardly more than one thing is different
         times_tell=0 < different_clicked <= 2 * times,
     )
-
-
-def impression_blocks(log: ClickLog) -> Iterator[tuple[int, int]]:
-    """Yield from which impression to which a log can be looked at in little memory, block after block."""
-    cuts = np.searchsorted(log.offsets, np.arange(ENTRIES_A_BLOCK, log.entries, ENTRIES_A_BLOCK))
-    return pairwise(np.unique([0, *cuts.tolist(), len(log)]).tolist())
 
 
 def _entry_keys(

@@ -18,7 +18,7 @@ from fultr.experiments.results import Plan, Results
 from fultr.experiments.runs import Archive, Reporter, Row, Run, perform_all
 from fultr.experiments.verdicts import Finding, Verdict
 from fultr.experiments.worlds import check_data
-from fultr.files import atomic_write
+from fultr.files import make_folder, write_text
 
 FIGURES: dict[str, Figure] = {
     module.FIGURE.name: module.FIGURE
@@ -70,10 +70,9 @@ def reproduce(
     Runs that are in the folder already are not done again, so that a stopped reproduction goes on where it
     was.
     """
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    archive, wanted = Archive(folder / "runs"), _wanted(names, plans)
-    runs = [run for figure, plan in wanted for run in figure.runs(plan)]
-    say(f"{len(set(runs))} runs for {len(wanted)} figures")
+    archive, wanted = Archive(make_folder(folder / "runs")), _wanted(names, plans)
+    runs = runs_of(names, plans)
+    say(f"{len(runs)} runs for {len(wanted)} figures")
     perform_all(runs, archive, workers, report)
     verdicts, files = [], []
     for figure, plan in wanted:
@@ -114,7 +113,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> Path:
     writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows({name: _short(value) for name, value in row.items()} for row in rows)
-    return _write(path, text.getvalue())
+    return write_text(path, text.getvalue())
 
 
 def _short(value: Any) -> Any:
@@ -145,8 +144,8 @@ def _write_verdicts(folder: Path, verdicts: list[Verdict], command: str, picture
     lines += ["", *notes, *([""] if notes else []), "## Pictures", ""]
     lines += [f"![{path.stem}]({path.name})" for path in pictures]
     return [
-        _write(folder / "verdicts.json", json.dumps(content, indent=1) + "\n"),
-        _write(folder / "verdicts.md", "\n".join(lines) + "\n"),
+        write_text(folder / "verdicts.json", json.dumps(content, indent=1) + "\n"),
+        write_text(folder / "verdicts.md", "\n".join(lines) + "\n"),
     ]
 
 
@@ -155,9 +154,3 @@ def _cells(finding: Finding) -> list[str]:
     value = "-" if found["value"] is None else f"{found['value']:.4g}"
     interval = "-" if found["interval"] is None else "[{:.4g}, {:.4g}]".format(*found["interval"])
     return [f"{finding.effect} ({finding.outcome})", value, interval]
-
-
-def _write(path: Path, text: str) -> Path:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return path

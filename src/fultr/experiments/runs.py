@@ -19,7 +19,7 @@ from fultr.data import RankingDataset
 from fultr.evaluation import evaluate
 from fultr.experiments.methods import method_called
 from fultr.experiments.worlds import Conditions, World, make_world
-from fultr.files import atomic_write
+from fultr.files import write_text
 
 FORMAT = 1
 """Of the files of runs; those of other formats are done again."""
@@ -102,8 +102,7 @@ class Archive:
     def write(self, run: Run, rows: list[Row]) -> None:
         """Keep the results of a run."""
         content = {"format": FORMAT, "rows": rows}
-        with atomic_write(self.folder / run.name) as temporary:
-            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_text(self.folder / run.name, json.dumps(content, indent=1) + "\n")
 
 
 def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Reporter) -> None:

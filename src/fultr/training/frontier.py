@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from fultr.arguments import checked_number, number_array
 from fultr.errors import InputError
-from fultr.files import atomic_write
+from fultr.files import write_text
 from fultr.plots import draw_frontier
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.fair_ranker import FairRanker, paper_settings
@@ -137,11 +137,11 @@ class Frontier:
         names = list(vars(self.points[0]))
         lines = [",".join(names)]
         lines += [",".join(str(row[name]) for name in names) for row in self.rows()]
-        return _write(path, "\n".join(lines) + "\n")
+        return write_text(path, "\n".join(lines) + "\n")
 
     def to_json(self, path: str | Path) -> Path:
         """Write all policies as a list of objects."""
-        return _write(path, json.dumps(self.rows(), indent=1) + "\n")
+        return write_text(path, json.dumps(self.rows(), indent=1) + "\n")
 
     def plot(self, path: str | Path) -> Path:
         """Draw utility against disparity, on training and on validation clicks, as PNG, SVG or PDF."""
@@ -266,9 +266,3 @@ def _points(
         )
         for number in range(weights.size)
     ]
-
-
-def _write(path: str | Path, text: str) -> Path:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return Path(path)

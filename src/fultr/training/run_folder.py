@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
 from fultr.errors import InputError, WriteError
-from fultr.files import atomic_write
+from fultr.files import write_text
 from fultr.training.checkpoints import Tensors
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
 from fultr.training.solving import Settled
@@ -182,8 +182,8 @@ class RunFolder:
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-        with writing(self.path / name), atomic_write(self.path / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with writing(self.path / name):
+            write_text(self.path / name, text)
 
     def close(self) -> None:
         """Let go of the folder."""
