@@ -353,13 +353,16 @@ from fultr.expectation import dcg_weights, value_and_gradient, expected_position
 import torch
 from fultr.expectation import expected_weights
 loaded = time.perf_counter()
-tables = np.stack([dcg_weights(80), 1 / np.arange(1, 81)])
 scores, offsets = np.linspace(0, 30, 100), np.array([0, 20, 100])
-value_and_gradient(scores, tables, np.ones((2, 100)), offsets)
+smooth = np.stack([dcg_weights(80), 1 / np.arange(1, 81)])
+cut, linear = dcg_weights(80, top_k=5)[None], np.arange(1.0, 81.0)[None]
 leaf = torch.zeros(100, requires_grad=True)
-for estimator in ("exact", "reinforce", "plrank"):
-    expected_weights(leaf, tables, offsets=offsets, estimator=estimator).sum().backward()
-value_and_gradient(scores, dcg_weights(80, top_k=5)[None], np.ones((1, 100)), offsets)
+far = torch.linspace(0, 300, 100, requires_grad=True)
+for tables in (smooth, cut, linear):
+    value_and_gradient(scores, tables, np.ones((len(tables), 100)), offsets)
+    for given in (leaf, far):
+        for estimator in ("exact", "reinforce", "plrank"):
+            expected_weights(given, tables, offsets=offsets, estimator=estimator).sum().backward()
 expected_position_weights(scores[None, :20], dcg_weights(20))
 print(time.perf_counter() - loaded)
 """

@@ -30,7 +30,17 @@ from typing import Any
 import numpy as np
 
 from fultr.compiled import compiled_reordered, part_of_kernel
-from fultr.expectation.lanes import LANES, add_tail, advance, first_rates, prepared, tail_alphas, tail_value
+from fultr.expectation.lanes import (
+    LANES,
+    add_tail,
+    advance,
+    first_rates,
+    prepared,
+    row_of_zeros,
+    rows_of_zeros,
+    tail_alphas,
+    tail_value,
+)
 
 
 @compiled_reordered
@@ -46,13 +56,14 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
         y_next, e_next = first_rates(weight, start, 2, phases)
-        y, e, own = _room(length, LANES, tables), _room(length, LANES, tables), _room(length, LANES, tables)
-        before = _room(length + 1, (states + 1) * LANES, tables)
-        after = _room(2 * functions, (states + 1) * LANES, tables)
-        found = _room(functions * length, LANES, tables)
-        wide_e = np.empty(states * LANES, tables.dtype)
+        y, e = rows_of_zeros(length, LANES, tables), rows_of_zeros(length, LANES, tables)
+        own = rows_of_zeros(length, LANES, tables)
+        before = rows_of_zeros(length + 1, (states + 1) * LANES, tables)
+        after = rows_of_zeros(2 * functions, (states + 1) * LANES, tables)
+        found = rows_of_zeros(functions * length, LANES, tables)
+        wide_e = row_of_zeros(states * LANES, tables)
         for node in range(times):
-            advance(y_next[node % phases], e_next[node % phases], y, e, own, True)
+            advance(y_next, e_next, node % phases, y, e, own, True)
             _start_forward(before)
             for j in range(length):
                 width = min(j + 2, states) * LANES
@@ -86,7 +97,7 @@ def counted_gradient(
     step, left, right, phases, never = grid
     functions, states = tables.shape
     s1_factor, s2_factor = _tail_factors(step)
-    first, second = np.zeros(functions), np.zeros(functions)
+    first, second = row_of_zeros(functions, scores), row_of_zeros(functions, scores)
     for f in range(functions):
         first[f] = tables[f, 0]
         second[f] = tables[f, 1] if states > 1 else 0.0
@@ -94,17 +105,18 @@ def counted_gradient(
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
         y_next, e_next = first_rates(weight, start, 2, phases)
-        y, e, own = _room(length, LANES, tables), _room(length, LANES, tables), _room(length, LANES, tables)
+        y, e = rows_of_zeros(length, LANES, tables), rows_of_zeros(length, LANES, tables)
+        own = rows_of_zeros(length, LANES, tables)
         alpha = _upstream_lanes(offsets, lists, length, upstream, tables)
-        before = _room(length + 1, (states + 1) * LANES, tables)
-        marked = _room(functions * (length + 1), (states + 1) * LANES, tables)
-        after = _room(2 * functions, (states + 1) * LANES, tables)
-        future = _room(2, (states + 1) * LANES, tables)
-        wide_e, wide_mark = np.empty(states * LANES, tables.dtype), np.empty(states * LANES, tables.dtype)
-        direct, change = np.zeros(states * LANES, tables.dtype), np.zeros(states * LANES, tables.dtype)
-        found, whole = _room(length, LANES, tables), np.zeros(LANES, tables.dtype)
+        before = rows_of_zeros(length + 1, (states + 1) * LANES, tables)
+        marked = rows_of_zeros(functions * (length + 1), (states + 1) * LANES, tables)
+        after = rows_of_zeros(2 * functions, (states + 1) * LANES, tables)
+        future = rows_of_zeros(2, (states + 1) * LANES, tables)
+        wide_e, wide_mark = row_of_zeros(states * LANES, tables), row_of_zeros(states * LANES, tables)
+        direct, change = row_of_zeros(states * LANES, tables), row_of_zeros(states * LANES, tables)
+        found, whole = rows_of_zeros(length, LANES, tables), row_of_zeros(LANES, tables)
         for node in range(times):
-            advance(y_next[node % phases], e_next[node % phases], y, e, own, True)
+            advance(y_next, e_next, node % phases, y, e, own, True)
             _start_forward(before)
             for j in range(length):
                 width = min(j + 2, states) * LANES
@@ -157,13 +169,8 @@ def _tail_factors(step: Any) -> Any:
 
 
 @part_of_kernel
-def _room(rows: int, columns: int, tables: Any) -> Any:
-    return np.zeros((rows, columns), tables.dtype)
-
-
-@part_of_kernel
 def _upstream_lanes(offsets: Any, lists: Any, length: int, upstream: Any, tables: Any) -> Any:
-    alpha = np.zeros((upstream.shape[0] * length, LANES), tables.dtype)
+    alpha = rows_of_zeros(upstream.shape[0] * length, LANES, tables)
     for lane in range(lists.size):
         row = offsets[lists[lane]]
         for f in range(upstream.shape[0]):

@@ -21,6 +21,19 @@ LARGEST_RATE = 1e4
 """y beyond this is as good as this: exp(-y) is zero."""
 
 
+# arrays come from these two alone: every other way to call np.zeros or np.empty is compiled by itself
+@part_of_kernel
+def row_of_zeros(size: int, like: Any) -> Any:
+    """Return a row of numbers of the same type as those of another array."""
+    return np.zeros(np.int64(size), like.dtype)
+
+
+@part_of_kernel
+def rows_of_zeros(rows: int, columns: int, like: Any) -> Any:
+    """Return rows of numbers of the same type as those of another array."""
+    return np.zeros((np.int64(rows), np.int64(columns)), like.dtype)
+
+
 @part_of_kernel
 def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right: Any) -> Any:
     """Return w and their sums for each lane, the first time node, the longest list and the number of nodes.
@@ -28,11 +41,13 @@ def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right:
     Lanes beyond the last list, and places beyond the end of a shorter list, hold items of weight 0, which
     never arrive.
     """
-    length = 0
+    length: Any = np.int64(0)
     for lane in range(lists.size):
         length = max(length, offsets[lists[lane] + 1] - offsets[lists[lane]])
-    weight = np.zeros((length, LANES))
-    total, start = np.ones(LANES), np.ones(LANES)
+    weight = rows_of_zeros(length, LANES, scores)
+    total, start = row_of_zeros(LANES, scores), row_of_zeros(LANES, scores)
+    for lane in range(LANES):
+        total[lane] = start[lane] = 1.0
     times = 1
     for lane in range(lists.size):
         row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
@@ -52,29 +67,36 @@ def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right:
 
 @part_of_kernel
 def first_rates(weight: Any, start: Any, squarings: int, phases: int) -> Any:
-    """Return y = w t and e = exp(-y) at the first time nodes, until t has doubled once or twice."""
+    """Return y = w t and e = exp(-y) at the first time nodes, until t has doubled once or twice.
+
+    Each phase, a time node, has as many rows as there are items.
+    """
     # loops, since whole-array expressions take seconds to compile
-    y, e = np.empty((phases, *weight.shape)), np.empty((phases, *weight.shape))
+    length = weight.shape[0]
+    y, e = rows_of_zeros(phases * length, LANES, weight), rows_of_zeros(phases * length, LANES, weight)
     for phase in range(phases):
         factor = 2.0 ** (squarings * phase / phases)
-        for j in range(weight.shape[0]):
+        for j in range(length):
             for lane in range(LANES):
-                y[phase, j, lane] = factor * start[lane] * weight[j, lane]
-                e[phase, j, lane] = math.exp(-y[phase, j, lane])
+                rate = factor * start[lane] * weight[j, lane]
+                y[phase * length + j, lane] = rate
+                e[phase * length + j, lane] = math.exp(-rate)
     return y, e
 
 
 @part_of_kernel
-def advance(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, twice: bool) -> None:
+def advance(y_next: Any, e_next: Any, phase: int, y: Any, e: Any, own: Any, twice: bool) -> None:
     """Take over y, e and y e of a time node, and go on to where y is 2 or 4 times as large.
 
     exp(-2 y) is the square of exp(-y), so no exponential is needed. While y is small, and squaring would
     double the error of a number near 1 again and again, four terms of its series are exact.
     """
     factor = 4.0 if twice else 2.0
-    for j in range(y.shape[0]):
+    length = y.shape[0]
+    for j in range(length):
+        row = phase * length + j
         for lane in range(LANES):
-            rate, waiting = y_next[j, lane], e_next[j, lane]
+            rate, waiting = y_next[row, lane], e_next[row, lane]
             y[j, lane] = rate
             e[j, lane] = waiting
             own[j, lane] = rate * waiting
@@ -82,15 +104,24 @@ def advance(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, twice: bool) -> 
             series = 1.0 - grown * (1.0 - grown / 2 * (1.0 - grown / 3 * (1.0 - grown / 4)))
             squared = waiting * waiting
             power = squared * squared if twice else squared
-            y_next[j, lane] = grown
-            e_next[j, lane] = series if grown < SERIES_LIMIT else power
+            y_next[row, lane] = grown
+            e_next[row, lane] = series if grown < SERIES_LIMIT else power
+
+
+@part_of_kernel
+def falling_order(scores: Any) -> Any:
+    """Return the places of the scores from the highest to the lowest, ties as they come."""
+    turned = row_of_zeros(scores.size, scores)
+    for place in range(scores.size):
+        turned[place] = -scores[place]
+    return np.argsort(turned, kind="mergesort")
 
 
 @part_of_kernel
 def below_highest(scores: Any) -> Any:
     """Return the order by falling score, the scores below the highest, their weights and the sum of these."""
-    order = np.argsort(-scores, kind="mergesort")
-    h, weight, total = np.empty(scores.size), np.empty(scores.size), 0.0
+    order = falling_order(scores)
+    h, weight, total = row_of_zeros(scores.size, scores), row_of_zeros(scores.size, scores), 0.0
     for j in range(scores.size):
         h[j] = scores[order[j]] - scores[order[0]]
         weight[j] = math.exp(h[j])
@@ -127,7 +158,7 @@ def add_tail(
 @part_of_kernel
 def tail_alphas(upstream: Any, first: Any, second: Any, start: Any, stop: Any) -> Any:
     """Return alpha_d f(1) and alpha_d (f(1) - f(2)) of some rows, summed over functions."""
-    first_alpha, crossed_alpha = np.zeros(stop - start), np.zeros(stop - start)
+    first_alpha, crossed_alpha = row_of_zeros(stop - start, upstream), row_of_zeros(stop - start, upstream)
     for f in range(first.size):
         for j in range(stop - start):
             first_alpha[j] += upstream[f, start + j] * first[f]

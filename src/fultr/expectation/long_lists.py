@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from fultr.compiled import compiled_reordered, part_of_kernel
-from fultr.expectation.lanes import LARGEST_RATE, add_tail, below_highest, tail_alphas, tail_value
+from fultr.expectation.lanes import (
+    LARGEST_RATE,
+    add_tail,
+    below_highest,
+    row_of_zeros,
+    rows_of_zeros,
+    tail_alphas,
+    tail_value,
+)
 
 SMALLEST = 1e-30
 """Products below this add nothing."""
@@ -22,75 +30,89 @@ BEFORE = 8.0
 """An item is followed from exp(-8) of its rate on: earlier its arrival is so unlikely that it is linear."""
 
 
-@compiled_reordered
 def long_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, values: Any) -> None:
     """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows)."""
-    step, left, _ = grid
-    nodes, _, coefficients, first, second = sums
-    functions = coefficients.shape[0]
-    nothing = np.empty((0, 0), nodes.dtype)
-    for which in problems:
-        row, length = offsets[which], offsets[which + 1] - offsets[which]
-        order, h, weight, total = below_highest(scores[row : row + length])
-        found = np.zeros((functions, length), nodes.dtype)
-        _follow(h, total, grid, sums, nothing, found, found[0])
-        start = math.exp(-left) / total
-        s1, s2 = step * start, step * start**2 / 3
-        for j in range(length):
-            for f in range(functions):
-                tail = tail_value(weight[j], total, first[f], second[f], s1, s2)
-                values[f, row + order[j]] = found[f, j] + tail
+    nothing = np.empty((0, 0))
+    _run(problems, scores, offsets, grid, sums, nothing, values, nothing.ravel(), nothing.ravel())
 
 
-@compiled_reordered
 def long_list_gradient(
     problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, upstream: Any, value: Any, gradient: Any
 ) -> None:
     """Write V = sum_{f, d} upstream[f, d] E[f(rank d)] of each list, and dV/dh of each of its rows."""
+    _run(problems, scores, offsets, grid, sums, upstream, np.empty((0, 0)), value, gradient)
+
+
+@compiled_reordered
+def _run(
+    problems: Any,
+    scores: Any,
+    offsets: Any,
+    grid: Any,
+    sums: Any,
+    upstream: Any,
+    values: Any,
+    value: Any,
+    gradient: Any,
+) -> None:
+    """Write the values or, where upstream gradients are given, V and its gradient.
+
+    One kernel for both, since two would take twice as long to compile; for the same reason what is wanted is
+    seen from the sizes of arrays: a constant argument would have everything below compiled for each value.
+    """
     step, left, _ = grid
     nodes, _, coefficients, first, second = sums
     functions, count = coefficients.shape
-    nothing = np.empty((0, 0), nodes.dtype)
+    differentiate = upstream.size > 0
     for which in problems:
         row, length = offsets[which], offsets[which + 1] - offsets[which]
         order, h, weight, total = below_highest(scores[row : row + length])
-        sorted_upstream = np.empty((functions, length))
-        alpha = np.zeros((count, length), nodes.dtype)
-        for f in range(functions):
+        known = rows_of_zeros(functions if differentiate else 0, length, scores)
+        alpha = rows_of_zeros(count if differentiate else 0, length, nodes)
+        for f in range(known.shape[0]):
             for j in range(length):
-                sorted_upstream[f, j] = upstream[f, row + order[j]]
+                known[f, j] = upstream[f, row + order[j]]
                 for m in range(count):
-                    alpha[m, j] += sorted_upstream[f, j] * coefficients[f, m]
-        found = np.zeros(length, nodes.dtype)
-        whole = _follow(h, total, grid, sums, alpha, nothing, found)
+                    alpha[m, j] += known[f, j] * coefficients[f, m]
+        expected = rows_of_zeros(0 if differentiate else functions, length, nodes)
+        slopes = row_of_zeros(length, nodes)
+        whole = _follow(h, total, grid, sums, alpha, expected, slopes)
         start = math.exp(-left) / total
         s1, s2 = step * start, step * start**2 / 3
-        first_alpha, crossed_alpha = tail_alphas(sorted_upstream, first, second, 0, length)
-        slopes = np.empty(length)
-        for j in range(length):
-            slopes[j] = found[j]
-        value[which] = whole + add_tail(slopes, weight, total, first_alpha, crossed_alpha, s1, s2)
-        for j in range(length):
-            gradient[row + order[j]] = slopes[j]
+        if differentiate:
+            found = row_of_zeros(length, scores)
+            for j in range(length):
+                found[j] = slopes[j]
+            first_alpha, crossed_alpha = tail_alphas(known, first, second, np.int64(0), length)
+            value[which] = whole + add_tail(found, weight, total, first_alpha, crossed_alpha, s1, s2)
+            for j in range(length):
+                gradient[row + order[j]] = found[j]
+        for f in range(expected.shape[0]):
+            for j in range(length):
+                tail = tail_value(weight[j], total, first[f], second[f], s1, s2)
+                values[f, row + order[j]] = expected[f, j] + tail
 
 
 @part_of_kernel
 def _follow(h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, gradient: Any) -> float:
     """Run through the time nodes; add to the values or, with alpha, to the gradient and return V."""
-    # seen from alpha, since a constant argument would have everything below compiled once for each value
     differentiate = alpha.size > 0
     step, left, right = grid
     nodes, rests, coefficients, _, _ = sums
     count, length = nodes.size, h.size
-    y_next, e_next = np.empty(length), np.empty(length)
-    y, e = np.empty(length, nodes.dtype), np.empty(length, nodes.dtype)
-    own, share = np.empty(length, nodes.dtype), np.empty(length, nodes.dtype)
+    y_next, e_next = row_of_zeros(length, h), row_of_zeros(length, h)
+    y, e = row_of_zeros(length, nodes), row_of_zeros(length, nodes)
+    own, share = row_of_zeros(length, nodes), row_of_zeros(length, nodes)
     later, later_alpha = _sums_of_later(h, alpha, count, differentiate)
     # sums over the time nodes so far, relative to the present one, for items that are followed later on
-    past, past_all = np.zeros(count), 0.0
-    typed = np.ones(3, nodes.dtype)  # numbers that enter vector loops must have their type
+    past, past_all = row_of_zeros(count, h), 0.0
+    typed = row_of_zeros(3, nodes)  # numbers that enter vector loops must have their type
+    typed[2] = 1
     u = -math.log(total) - left
-    arrived, followed, whole = 0, 0, 0.0
+    # a bare 0 is a type of its own to numba, and would have what it is passed to compiled once more
+    arrived: Any = np.int64(0)
+    followed: Any = np.int64(0)
+    whole = 0.0
     while arrived < length:
         while followed < length and h[followed] + u >= -BEFORE:
             rate = math.exp(h[followed] + u)
@@ -135,7 +157,7 @@ def _follow(h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, g
 def _sums_of_later(h: Any, alpha: Any, count: int, differentiate: bool) -> Any:
     """Return for each item the sums of w and of alpha w from it on, relative to its own w."""
     length = h.size
-    later, later_alpha = np.zeros(length + 1), np.zeros((count, length + 1))
+    later, later_alpha = row_of_zeros(length + 1, h), rows_of_zeros(count, length + 1, h)
     for j in range(length - 1, -1, -1):
         ratio = math.exp(h[j + 1] - h[j]) if j + 1 < length else 0.0
         later[j] = 1.0 + ratio * later[j + 1]

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.compiled import compiled
+from fultr.compiled import compiled, part_of_kernel
 from fultr.errors import InputError
+from fultr.expectation.lanes import falling_order
 from fultr.expectation.threads import for_kernel, over_threads
 
 WIDEST_RANGE = 600.0
@@ -148,7 +149,7 @@ def _centre(lists: Any, scores: Any, offsets: Any, levels: Any, spreads: Any) ->
             continue
         level = 0.0
         above = highest
-        for item in np.argsort(-own, kind="mergesort"):
+        for item in falling_order(own):
             level -= min(above - own[item], SURE_GAP)
             above = own[item]
             levels[start + item] = level
@@ -179,7 +180,7 @@ def _race(lists: Any, levels: Any, offsets: Any, waiting: Any, order: Any) -> No
             _race_of_list(levels[start:stop], own, start, order)
 
 
-@compiled
+@part_of_kernel
 def _race_of_list(levels: Any, waiting: Any, start: int, order: Any) -> None:
     length = levels.size
     lowest = 0.0
@@ -206,7 +207,7 @@ def _race_of_list(levels: Any, waiting: Any, start: int, order: Any) -> None:
                 ranking[earlier[item]] = item
 
 
-@compiled
+@part_of_kernel
 def _count_earlier(arrival: Any, earlier: Any) -> None:
     """Count, for each item, those that arrive before it; the first of two equals counts as earlier.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled
+from fultr.compiled import compiled, part_of_kernel
 from fultr.expectation.race import WIDEST_RANGE
 
 
@@ -59,7 +59,7 @@ def plrank_of_lists(
             _plrank(levels[start:stop], start, cut, tables, upstream, order, gradient[start:stop])
 
 
-@compiled
+@part_of_kernel
 def _reinforce(levels: Any, start: int, tables: Any, upstream: Any, order: Any, gradient: Any) -> None:
     samples, length = order.shape[0], levels.size
     masses, in_logarithms = _masses(levels)
@@ -68,7 +68,9 @@ def _reinforce(levels: Any, start: int, tables: Any, upstream: Any, order: Any, 
     for sample in range(samples):
         rewards[sample] = _reward(order[sample, start : start + length], start, tables, upstream)
     # see sampled.reinforce_gradient: the mean contains the sample itself, S - 1 makes up for it
-    baseline = rewards.mean() if samples > 1 else 0.0
+    baseline = 0.0
+    for sample in range(samples):
+        baseline += rewards[sample] / samples if samples > 1 else 0.0
     divisor = max(samples - 1, 1)
     for sample in range(samples):
         ranking = order[sample, start : start + length]
@@ -80,7 +82,7 @@ def _reinforce(levels: Any, start: int, tables: Any, upstream: Any, order: Any, 
             gradient[ranking[place]] += advantage * (1.0 - chance[place] * passed)
 
 
-@compiled
+@part_of_kernel
 def _reward(ranking: Any, start: int, tables: Any, upstream: Any) -> Any:
     reward = 0.0
     for function in range(tables.shape[0]):
@@ -89,7 +91,7 @@ def _reward(ranking: Any, start: int, tables: Any, upstream: Any) -> Any:
     return reward
 
 
-@compiled
+@part_of_kernel
 def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order: Any, gradient: Any) -> None:
     samples, length, functions = order.shape[0], levels.size, tables.shape[0]
     masses, in_logarithms = _masses(levels)
@@ -104,7 +106,8 @@ def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order
             for function in range(functions):
                 reward += upstream[function, start + ranking[place]] * tables[function, place]
             to_come[place] = to_come[place + 1] + reward
-        own_sum[:] = 0.0
+        for function in range(functions):
+            own_sum[function] = 0.0
         reward_sum = 0.0  # X of the rewards to come PR_k
         for place in range(length):
             if place < cut:
@@ -120,7 +123,7 @@ def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order
         gradient[item] /= samples
 
 
-@compiled
+@part_of_kernel
 def _last_weighted_position(tables: Any, length: int) -> int:
     """Find the last position of a list of this length at which any weight is not 0."""
     for place in range(length - 1, -1, -1):
@@ -130,15 +133,21 @@ def _last_weighted_position(tables: Any, length: int) -> int:
     return 0
 
 
-@compiled
+@part_of_kernel
 def _masses(levels: Any) -> Any:
     """Return exp(h), or h itself where the range is too wide for it, and which of the two it is."""
-    if levels.min() < -WIDEST_RANGE:
-        return levels.copy(), True
-    return np.exp(levels), False
+    # loops, since whole-array expressions take seconds to compile
+    lowest = 0.0
+    for item in range(levels.size):
+        lowest = min(lowest, levels[item])
+    in_logarithms = lowest < -WIDEST_RANGE
+    masses = np.empty(levels.size)
+    for item in range(levels.size):
+        masses[item] = levels[item] if in_logarithms else np.exp(levels[item])
+    return masses, in_logarithms
 
 
-@compiled
+@part_of_kernel
 def _walk(masses: Any, in_logarithms: bool, ranking: Any, cut: int, chance: Any, kept: Any) -> None:
     """Fill `kept` up to position `cut`, and `chance` to the end, with Z_cut for the items placed after it."""
     if in_logarithms:
@@ -157,7 +166,7 @@ def _walk(masses: Any, in_logarithms: bool, ranking: Any, cut: int, chance: Any,
         chance[place] = masses[ranking[place]] * inverse
 
 
-@compiled
+@part_of_kernel
 def _walk_in_logarithms(levels: Any, ranking: Any, cut: int, chance: Any, kept: Any) -> None:
     left = -np.inf
     for place in range(ranking.size - 1, -1, -1):

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from fultr.compiled import compiled_reordered, part_of_kernel
-from fultr.expectation.lanes import LANES, add_tail, advance, first_rates, prepared, tail_alphas, tail_value
+from fultr.expectation.lanes import (
+    LANES,
+    add_tail,
+    advance,
+    first_rates,
+    prepared,
+    row_of_zeros,
+    rows_of_zeros,
+    tail_alphas,
+    tail_value,
+)
 
 SMALLEST = np.float32(1e-30)
 """Where products stop falling: what is below adds nothing, and numbers that are nearly zero are slow."""
@@ -28,22 +38,22 @@ def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums:
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
         y_next, e_next = first_rates(weight, start, 1, 1)
         y, e, own, share = _room(length, nodes)
-        found = np.zeros((functions, length, LANES), nodes.dtype)
-        product = np.empty(LANES, nodes.dtype)
+        found = rows_of_zeros(functions * length, LANES, nodes)
+        product = row_of_zeros(LANES, nodes)
         for _ in range(times):
-            advance(y_next[0], e_next[0], y, e, own, False)
+            advance(y_next, e_next, 0, y, e, own, False)
             for m in range(nodes.size):
                 _products(product, e, nodes[m], rests[m], step)
                 _shares(share, own, e, nodes[m], rests[m])
                 for f in range(functions):
-                    _add_values(found[f], share, product, coefficients[f, m])
+                    _add_values(found, f * length, share, product, coefficients[f, m])
         for lane in range(lists.size):
             row = offsets[lists[lane]]
             s1, s2 = step * start[lane], step * start[lane] ** 2 / 3
             for j in range(offsets[lists[lane] + 1] - row):
                 for f in range(functions):
                     tail = tail_value(weight[j, lane], total[lane], first[f], second[f], s1, s2)
-                    values[f, row + j] = found[f, j, lane] + tail
+                    values[f, row + j] = found[f * length + j, lane] + tail
 
 
 @compiled_reordered
@@ -60,18 +70,18 @@ def short_list_gradient(
         y_next, e_next = first_rates(weight, start, 1, 1)
         y, e, own, share = _room(length, nodes)
         alpha = _alphas(offsets, lists, length, upstream, coefficients, nodes)
-        found = np.zeros((length, LANES), nodes.dtype)
-        product, sum_own = np.empty(LANES, nodes.dtype), np.empty(LANES, nodes.dtype)
-        whole = np.zeros(LANES)
+        found = rows_of_zeros(length, LANES, nodes)
+        product, sum_own = row_of_zeros(LANES, nodes), row_of_zeros(LANES, nodes)
+        whole = row_of_zeros(LANES, scores)
         for _ in range(times):
-            advance(y_next[0], e_next[0], y, e, own, False)
+            advance(y_next, e_next, 0, y, e, own, False)
             for m in range(nodes.size):
                 _products(product, e, nodes[m], rests[m], step)
                 _shares(share, own, e, nodes[m], rests[m])
-                _sum_own(sum_own, share, alpha[m])
+                _sum_own(sum_own, share, alpha, m * length)
                 for lane in range(LANES):
                     whole[lane] += product[lane] * sum_own[lane]
-                _add_gradient(found, y, share, alpha[m], product, sum_own, rests[m], one)
+                _add_gradient(found, y, share, alpha, m * length, product, sum_own, rests[m], one)
         for lane in range(lists.size):
             row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
             for j in range(stop - row):
@@ -85,20 +95,19 @@ def short_list_gradient(
 
 @part_of_kernel
 def _room(length: int, nodes: Any) -> Any:
-    shape = (length, LANES)
     return (
-        np.empty(shape, nodes.dtype),
-        np.empty(shape, nodes.dtype),
-        np.empty(shape, nodes.dtype),
-        np.empty(shape, nodes.dtype),
+        rows_of_zeros(length, LANES, nodes),
+        rows_of_zeros(length, LANES, nodes),
+        rows_of_zeros(length, LANES, nodes),
+        rows_of_zeros(length, LANES, nodes),
     )
 
 
 @part_of_kernel
 def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: Any, nodes: Any) -> Any:
-    """Return alpha_{d,m} = sum_f upstream[f, d] c[f, m]."""
+    """Return alpha_{d,m} = sum_f upstream[f, d] c[f, m], the rows of each m after those of the one before."""
     functions, count = coefficients.shape
-    alpha = np.zeros((count, length, LANES), nodes.dtype)
+    alpha = rows_of_zeros(count * length, LANES, nodes)
     for lane in range(lists.size):
         row = offsets[lists[lane]]
         for j in range(offsets[lists[lane] + 1] - row):
@@ -106,7 +115,7 @@ def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: 
                 mixed = 0.0
                 for f in range(functions):
                     mixed += upstream[f, row + j] * coefficients[f, m]
-                alpha[m, j, lane] = mixed
+                alpha[m * length + j, lane] = mixed
     return alpha
 
 
@@ -129,28 +138,28 @@ def _shares(share: Any, own: Any, e: Any, node: Any, rest: Any) -> None:
 
 
 @part_of_kernel
-def _add_values(found: Any, share: Any, product: Any, coefficient: Any) -> None:
+def _add_values(found: Any, start: int, share: Any, product: Any, coefficient: Any) -> None:
     for j in range(share.shape[0]):
         for lane in range(LANES):
-            found[j, lane] += coefficient * product[lane] * share[j, lane]
+            found[start + j, lane] += coefficient * product[lane] * share[j, lane]
 
 
 @part_of_kernel
-def _sum_own(sum_own: Any, share: Any, alpha: Any) -> None:
+def _sum_own(sum_own: Any, share: Any, alpha: Any, start: int) -> None:
     """Set A_m = sum_d alpha_{d,m} y_d e_d / g_d."""
     for lane in range(LANES):
         sum_own[lane] = 0
     for j in range(share.shape[0]):
         for lane in range(LANES):
-            sum_own[lane] += alpha[j, lane] * share[j, lane]
+            sum_own[lane] += alpha[start + j, lane] * share[j, lane]
 
 
 @part_of_kernel
 def _add_gradient(
-    found: Any, y: Any, share: Any, alpha: Any, product: Any, sum_own: Any, rest: Any, one: Any
+    found: Any, y: Any, share: Any, alpha: Any, start: int, product: Any, sum_own: Any, rest: Any, one: Any
 ) -> None:
     for j in range(y.shape[0]):
         for lane in range(LANES):
-            part, a = share[j, lane], alpha[j, lane]
+            part, a = share[j, lane], alpha[start + j, lane]
             change = a * (one - y[j, lane]) - rest * (sum_own[lane] - a * part)
             found[j, lane] += product[lane] * part * change

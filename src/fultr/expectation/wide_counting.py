@@ -12,56 +12,72 @@ from typing import Any
 import numpy as np
 
 from fultr.compiled import compiled, part_of_kernel
-from fultr.expectation.lanes import add_tail, below_highest, tail_alphas, tail_value
+from fultr.expectation.lanes import (
+    add_tail,
+    below_highest,
+    row_of_zeros,
+    rows_of_zeros,
+    tail_alphas,
+    tail_value,
+)
 
 BEFORE = 30.0
 """An item is followed from exp(-30) of its rate on."""
 
 
-@compiled
 def wide_counted_values(
     problems: Any, scores: Any, offsets: Any, grid: Any, tables: Any, values: Any
 ) -> None:
     """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows)."""
     nothing = np.empty((0, 0))
-    for which in problems:
-        row, length = offsets[which], offsets[which + 1] - offsets[which]
-        order, h, weight, total = below_highest(scores[row : row + length])
-        found = np.zeros((tables.shape[0], length))
-        _follow(h, total, grid, tables, nothing, found, found[0])
-        s1, s2 = _tail_sums(total, grid)
-        for f in range(tables.shape[0]):
-            second = tables[f, 1] if tables.shape[1] > 1 else 0.0
-            for j in range(length):
-                tail = tail_value(weight[j], total, tables[f, 0], second, s1, s2)
-                values[f, row + order[j]] = found[f, j] + tail
+    _run(problems, scores, offsets, grid, tables, nothing, values, nothing.ravel(), nothing.ravel())
 
 
-@compiled
 def wide_counted_gradient(
     problems: Any, scores: Any, offsets: Any, grid: Any, tables: Any, upstream: Any, value: Any, gradient: Any
 ) -> None:
     """Write V = sum_{f, d} upstream[f, d] E[f(rank d)] of each list, and dV/dh of each of its rows."""
-    functions = tables.shape[0]
-    first, second = np.zeros(functions), np.zeros(functions)
+    _run(problems, scores, offsets, grid, tables, upstream, np.empty((0, 0)), value, gradient)
+
+
+@compiled
+def _run(
+    problems: Any,
+    scores: Any,
+    offsets: Any,
+    grid: Any,
+    tables: Any,
+    upstream: Any,
+    values: Any,
+    value: Any,
+    gradient: Any,
+) -> None:
+    """Write the values or, where upstream gradients are given, V and its gradient: see `long_lists.py`."""
+    functions, differentiate = tables.shape[0], upstream.size > 0
+    first, second = row_of_zeros(functions, scores), row_of_zeros(functions, scores)
     for f in range(functions):
         first[f] = tables[f, 0]
         second[f] = tables[f, 1] if tables.shape[1] > 1 else 0.0
-    nothing = np.empty((0, 0))
     for which in problems:
         row, length = offsets[which], offsets[which + 1] - offsets[which]
         order, h, weight, total = below_highest(scores[row : row + length])
-        alpha = np.empty((functions, length))
-        for f in range(functions):
+        alpha = rows_of_zeros(functions if differentiate else 0, length, scores)
+        for f in range(alpha.shape[0]):
             for j in range(length):
                 alpha[f, j] = upstream[f, row + order[j]]
-        found = np.zeros(length)
-        whole = _follow(h, total, grid, tables, alpha, nothing, found)
+        expected = rows_of_zeros(0 if differentiate else functions, length, scores)
+        found = row_of_zeros(length, scores)
+        whole = _follow(h, total, grid, tables, alpha, expected, found)
         s1, s2 = _tail_sums(total, grid)
-        first_alpha, crossed_alpha = tail_alphas(alpha, first, second, 0, length)
-        value[which] = whole + add_tail(found, weight, total, first_alpha, crossed_alpha, s1, s2)
-        for j in range(length):
-            gradient[row + order[j]] = found[j]
+        if differentiate:
+            first_alpha, crossed_alpha = tail_alphas(alpha, first, second, np.int64(0), length)
+            value[which] = whole + add_tail(found, weight, total, first_alpha, crossed_alpha, s1, s2)
+            for j in range(length):
+                gradient[row + order[j]] = found[j]
+        for f in range(expected.shape[0]):
+            for j in range(length):
+                tail = tail_value(weight[j], total, first[f], second[f], s1, s2)
+                values[f, row + order[j]] = expected[f, j] + tail
 
 
 @part_of_kernel
@@ -77,9 +93,12 @@ def _follow(h: Any, total: float, grid: Any, tables: Any, alpha: Any, values: An
     differentiate = alpha.size > 0
     step, left, right, _, _ = grid
     length, positions = h.size, tables.shape[1]
-    y, e = np.empty(length), np.empty(length)
+    y, e = row_of_zeros(length, h), row_of_zeros(length, h)
     u = -math.log(total) - left
-    arrived, followed, whole = 0, 0, 0.0
+    # a bare 0 is a type of its own to numba, and would have what it is passed to compiled once more
+    arrived: Any = np.int64(0)
+    followed: Any = np.int64(0)
+    whole = 0.0
     while arrived < min(length, positions):
         while followed < length and h[followed] + u >= -BEFORE:
             followed += 1
@@ -103,7 +122,7 @@ def _follow(h: Any, total: float, grid: Any, tables: Any, alpha: Any, values: An
 @part_of_kernel
 def _before(e: Any, states: int) -> Any:
     """Return A_j for all items, in their first states."""
-    before = np.zeros((e.size + 1, states))
+    before = rows_of_zeros(e.size + 1, states, e)
     before[0, 0] = 1.0
     for j in range(e.size):
         before[j + 1, 0] = e[j] * before[j, 0]
@@ -113,42 +132,43 @@ def _before(e: Any, states: int) -> Any:
 
 
 @part_of_kernel
-def _weights_after(tables: Any, f: int, states: int) -> Any:
-    after = np.zeros(states + 1)
-    for c in range(min(states + 1, tables.shape[1])):
-        after[c] = tables[f, c]
+def _weights_after(tables: Any, states: int) -> Any:
+    """Return R_n of each function in its first states, and one more."""
+    after = rows_of_zeros(tables.shape[0], states + 1, tables)
+    for f in range(tables.shape[0]):
+        for c in range(min(states + 1, tables.shape[1])):
+            after[f, c] = tables[f, c]
     return after
 
 
 @part_of_kernel
 def _add_values(before: Any, y: Any, e: Any, tables: Any, values: Any, step: float) -> None:
     states = before.shape[1]
+    after = _weights_after(tables, states)
     for f in range(tables.shape[0]):
-        after = _weights_after(tables, f, states)
         for j in range(e.size - 1, -1, -1):
             expected = 0.0
             for c in range(min(j + 1, states)):
-                expected += before[j, c] * after[c]
+                expected += before[j, c] * after[f, c]
             values[f, j] += step * y[j] * e[j] * expected
             for c in range(min(j + 1, states)):
-                after[c] = e[j] * after[c] + (1.0 - e[j]) * after[c + 1]
+                after[f, c] = e[j] * after[f, c] + (1.0 - e[j]) * after[f, c + 1]
 
 
 @part_of_kernel
 def _add_gradient(before: Any, y: Any, e: Any, tables: Any, alpha: Any, gradient: Any, step: float) -> float:
     states, whole = before.shape[1], 0.0
     functions = tables.shape[0]
-    marked = np.zeros((functions, e.size + 1, states))
+    items = e.size + 1
+    marked = rows_of_zeros(functions * items, states, e)
     for f in range(functions):
         for j in range(e.size):
             mark = alpha[f, j] * y[j] * e[j]
             for c in range(min(j + 2, states)):
-                moved = (1.0 - e[j]) * marked[f, j, c - 1] if c > 0 else 0.0
-                marked[f, j + 1, c] = e[j] * marked[f, j, c] + moved + mark * before[j, c]
-    after = np.zeros((functions, states + 1))
-    for f in range(functions):
-        after[f] = _weights_after(tables, f, states)
-    future = np.zeros(states + 1)
+                here = f * items + j
+                moved = (1.0 - e[j]) * marked[here, c - 1] if c > 0 else 0.0
+                marked[here + 1, c] = e[j] * marked[here, c] + moved + mark * before[j, c]
+    after, future = _weights_after(tables, states), row_of_zeros(states + 1, e)
     for j in range(e.size - 1, -1, -1):
         own, reach = y[j] * e[j], min(j + 1, states)
         change = 0.0
@@ -156,7 +176,7 @@ def _add_gradient(before: Any, y: Any, e: Any, tables: Any, alpha: Any, gradient
             expected = 0.0
             for c in range(reach):
                 expected += before[j, c] * after[f, c]
-                change += marked[f, j, c] * (after[f, c] - after[f, c + 1])
+                change += marked[f * items + j, c] * (after[f, c] - after[f, c + 1])
             whole += alpha[f, j] * own * expected
             gradient[j] += step * alpha[f, j] * own * (1.0 - y[j]) * expected
         for c in range(reach):
