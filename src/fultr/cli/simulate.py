@@ -11,8 +11,9 @@ import typer
 from fultr.cli.options import BiasFile, Eta, Json, Seed, position_bias
 from fultr.cli.output import print_json, progress, results, say
 from fultr.cli.summaries import print_log
-from fultr.clicks import ClickNoise, Planting, PositionBias, simulate_clicks
-from fultr.data import RankingDataset, write_log
+from fultr.clicks import ClickNoise, Planting, PositionBias
+from fultr.clicks.streamed_simulation import simulate_log
+from fultr.data import RankingDataset
 from fultr.data.table_files import is_csv
 from fultr.datasets import load
 from fultr.errors import InputError
@@ -93,7 +94,8 @@ def simulate(
     if relevant_from is not None:
         data = data.binarize(relevant_from)
     with progress("simulating") as report:
-        log = simulate_clicks(
+        made = simulate_log(
+            out,
             data,
             _logging_policy(logging, data, logging_share, seed),
             examined,
@@ -103,16 +105,15 @@ def simulate(
             keep_empty=not drop_empty,
             planting=planting,
             top_k=top_k,
+            features=features.value,
             seed=seed,
             progress=report,
         )
-    files = write_log(log, out, features=features.value)
-    summary = log.describe()
     if json:
-        print_json({"files": [str(file) for file in files], "log": summary})
+        print_json({"files": [str(file) for file in made.files], "log": made.summary})
     else:
-        print_log(results(), summary)
-    say("wrote " + " and ".join(str(file) for file in files))
+        print_log(results(), made.summary)
+    say("wrote " + " and ".join(str(file) for file in made.files))
 
 
 def _logging_policy(logging: Logging, data: RankingDataset, share: float, seed: int) -> RankingPolicy:
