@@ -7,7 +7,7 @@ python -m benchmarks --quick                 a twentieth of the size
 
 from __future__ import annotations
 
-from benchmarks import bench_clicks, bench_files, bench_gradients, bench_training
+from benchmarks import bench_clicks, bench_files, bench_gradients, bench_streaming, bench_training
 
 
 def main() -> None:
@@ -17,6 +17,8 @@ def main() -> None:
     bench_clicks.main()
     print()
     bench_files.main()
+    print()
+    bench_streaming.main()
     print()
     bench_training.main()
 

@@ -316,3 +316,17 @@ def test_what_cannot_be_audited_is_named(
     )
     write_log(replace(log, data=narrow), tmp_path / "narrow.parquet")
     assert "narrow.parquet" in refusal(capsys, tmp_path / "narrow.parquet", "--policy", run)
+
+
+def test_severe_findings_on_the_log_are_repeated(
+    capsys: pytest.CaptureFixture[str], splits: DataSplits, tmp_path: Path
+) -> None:
+    whole = simulate_clicks(splits.test, RandomRanking(), BIAS, clicks=600, seed=1)
+    write_log(whole, tmp_path / "whole.parquet")
+    write_log(whole.drop_empties(), tmp_path / "dropped.parquet")
+    assert commands.json_of(capsys, "audit", tmp_path / "whole.parquet")["findings"] == []
+    (finding,) = commands.json_of(capsys, "audit", tmp_path / "dropped.parquet")["findings"]
+    assert finding["severity"] == "severe"
+    assert "were dropped" in finding["sentence"]
+    printed = " ".join(commands.result_of(capsys, "audit", tmp_path / "dropped.parquet")[1].split())
+    assert "Impressions without a click were dropped" in printed

@@ -188,7 +188,7 @@ def test_failures_of_our_own_are_a_line_and_exit_one(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr("fultr.cli.simulate.write_log", broken)
+    monkeypatch.setattr("fultr.cli.simulate.simulate_log", broken)
     arguments = ("simulate", "german", "--clicks", 5, "--out", tmp_path / "x.parquet")
     code, _, err = result_of(capsys, *arguments)
     assert code == 1
@@ -200,7 +200,7 @@ def test_failures_of_our_own_are_a_line_and_exit_one(
     def full(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fultr.cli.simulate.write_log", full)
+    monkeypatch.setattr("fultr.cli.simulate.simulate_log", full)
     code, _, err = result_of(capsys, *arguments)
     assert code == 130
     assert "interrupted" in err

@@ -29,10 +29,11 @@ from fultr import (
 )
 from fultr.clicks import simulation, streamed_simulation
 from fultr.clicks.streamed_simulation import simulate_log
-from fultr.data import impression_runs, streamed_rows, table_files
+from fultr.data import impression_runs, streamed_rows, table_files, write_aggregated_log
 from fultr.data.compact_log import Cells
 from fultr.data.inspection import count_impressions
 from fultr.data.streaming import ScatteredRowsError, stream_compact, stream_log
+from tests import commands
 from tests.strategies import logs
 
 FORMS = [("log.parquet", "table"), ("log.parquet", "list"), ("log.csv", "table"), ("log.csv", "columns")]
@@ -441,3 +442,57 @@ def test_a_simulation_without_clicks_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no lists"):
         simulate_log(tmp_path / "log.csv", data[:0], RandomRanking(), bias, clicks=1)
     assert not list(tmp_path.iterdir())
+
+
+def scattered(path: Path) -> Path:
+    """Write the same log with the first row of its first impression at the end."""
+    table = pq.read_table(path)
+    pq.write_table(table.take([*range(1, table.num_rows), 0]), path.with_name("scattered.parquet"))
+    return path.with_name("scattered.parquet")
+
+
+def rounded(content: Any) -> Any:
+    """Return plain values without what depends on the order of a sum."""
+    if isinstance(content, dict):
+        return {name: rounded(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [rounded(value) for value in content]
+    return float(f"{content:.9g}") if isinstance(content, float) else content
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit"])
+def test_commands_say_the_same_of_rows_in_any_order(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    log = tmp_path / "log.parquet"
+    write_log(simulated(400), log)
+    with pytest.raises(ScatteredRowsError):
+        stream_log(scattered(log))
+    said = [rounded(commands.json_of(capsys, command, file)) for file in (log, scattered(log))]
+    names = [one.pop("file", None) or one.pop("log") for one in said]
+    assert names == [str(log), str(scattered(log))]
+    assert said[0] == said[1]
+
+
+def test_commands_that_count_never_hold_a_log_in_order(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(simulated(50), tmp_path / "log.parquet")
+    monkeypatch.setattr("fultr.cli.files.read_log", lambda *_, **__: pytest.fail("the log was read whole"))
+    for command in (["inspect"], ["audit"], ["convert", "--to", "aggregated"]):
+        out = [tmp_path / "counts.csv"] if "convert" in command else []
+        code, _, err = commands.result_of(capsys, *command, tmp_path / "log.parquet", *out)
+        assert code == 0, err
+
+
+def test_counts_are_inspected_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = simulated(400)
+    write_log(log, tmp_path / "log.parquet")
+    write_aggregated_log(log, tmp_path / "counts.parquet")
+    single = commands.json_of(capsys, "inspect", tmp_path / "log.parquet")
+    counts = commands.json_of(capsys, "inspect", tmp_path / "counts.parquet")
+    assert (single["kind"], counts["kind"]) == ("click log", "aggregated log")
+    assert counts["facts"]["single_impressions"] is None
+    for name in ("impressions", "clicks", "positions", "groups"):
+        assert counts[name] == single[name]
+    assert "By position" in commands.result_of(capsys, "inspect", tmp_path / "counts.parquet")[1]

@@ -18,6 +18,7 @@ from fultr.audit.checks import (
     notes_on_log,
     queries_of_pairs,
     refuse_training_queries,
+    severe_findings,
 )
 from fultr.audit.contributions import Clicks, Contributions
 from fultr.audit.curves import examination_for
@@ -136,6 +137,7 @@ def audit(
         longest=longest,
         empties_dropped=counts.empties_dropped,
         notes=(*notes, *about_noise, *notes_on_log(counts, met), *(examined.notes if met else ())),
+        findings=severe_findings(counts, examined.bias),
     )
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
 from fultr.audit.result import LOGGED
-from fultr.click_model import ClickNoise
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.clicks import judge_readiness
 from fultr.data import ClickLog, CompactLog
 from fultr.errors import InputError
 from fultr.evaluation.inputs import has_own_weights
@@ -158,6 +159,12 @@ def notes_on_log(log: CompactLog, met: Sequence[int]) -> Iterator[str]:
         )
     if has_own_weights(log):
         yield "clicks are weighed by the propensities of the log, which stay as they are under other biases"
+
+
+def severe_findings(log: CompactLog, position_bias: PositionBias) -> tuple[dict[str, str], ...]:
+    """Return what of the readiness of a log makes an audit of it unreliable."""
+    judged = judge_readiness(log, None if has_own_weights(log) else position_bias)
+    return tuple(finding.to_dict() for finding in judged.severe)
 
 
 def _by_group(log: CompactLog, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:

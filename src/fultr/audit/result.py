@@ -298,7 +298,7 @@ class Audit:
     notes
         What to know before relying on the numbers, in sentences.
     findings
-        What others found out about the log, as plain values; an audit itself leaves it empty.
+        What is severe of the readiness of the log, as plain values; see `fultr.clicks.judge_readiness`.
     """
 
     rankings: Mapping[str, RankingAudit]

@@ -84,7 +84,7 @@ def audit(
     checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    content = read_any(log, items=items, columns=renamed, counts=True)
+    content = read_any(log, items=items, columns=renamed, counts=True, stream=True)
     if content.clicks is None:
         raise InputError("is no click log, but labelled data; simulate clicks on it first", file=log)
     _refuse_missing_features(rankers, content.data, log)
@@ -175,10 +175,10 @@ def print_audit(console: Console, found: Audit, source: str) -> None:
     if found.other_biases:
         console.print()
         _print_other_biases(console, found)
-    if found.notes:
+    notes = [{"severity": "note", "sentence": _sentence(note)} for note in found.notes]
+    if found.findings or notes:
         console.print()
-        notes = [{"severity": "note", "sentence": _sentence(note)} for note in found.notes]
-        print_findings(console, notes)
+        print_findings(console, [*map(dict, found.findings), *notes])
 
 
 def _facts(found: Audit) -> list[tuple[str, str]]:

@@ -118,7 +118,8 @@ def convert(
     given = {name: value for name, value in chosen.items() if value is not None}
     _refuse_options(given, origin)
     if origin is None:
-        content = read_any(source, items=items, columns=renamed_columns(column), counts=True)
+        stream = target is Target.AGGREGATED
+        content = read_any(source, items=items, columns=renamed_columns(column), counts=True, stream=stream)
     else:
         content = _read(origin, source, items, column, given)
     files = _write(content, out, target, features)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fultr.cli.output import progress
-from fultr.data import ClickLog, CompactLog, RankingDataset, read_aggregated_log, read_log
+from fultr.data import (
+    ClickLog,
+    CompactLog,
+    RankingDataset,
+    ScatteredRowsError,
+    StreamedLog,
+    read_aggregated_log,
+    read_log,
+    stream_log,
+)
 from fultr.data.aggregated_logs import AGGREGATED
 from fultr.data.log_metadata import LOG
+from fultr.data.log_summary import describe_counts
 from fultr.data.table_files import Table, open_table
 from fultr.datasets import load
 from fultr.errors import InputError
@@ -21,11 +32,15 @@ COUNTS = {"impressions", "clicks"}
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: labelled data, a click log and its data, or the counts of one and its data."""
+    """What a file holds: labelled data, a click log and its data, or the counts of one and its data.
+
+    `streamed` is there if the counts are those of a click log that was counted while it was read.
+    """
 
     data: RankingDataset
     log: ClickLog | None = None
     counts: CompactLog | None = None
+    streamed: StreamedLog | None = None
 
     @property
     def clicks(self) -> ClickLog | CompactLog | None:
@@ -35,17 +50,32 @@ class Content:
     @property
     def kind(self) -> str:
         """The kind of content in a word."""
+        if self.log is not None or self.streamed is not None:
+            return "click log"
+        return "labelled data" if self.counts is None else "aggregated log"
+
+    def describe(self) -> dict[str, Any]:
+        """Return how much of everything there is, as plain values."""
+        if self.streamed is not None:
+            return self.streamed.describe()
         if self.counts is not None:
-            return "aggregated log"
-        return "labelled data" if self.log is None else "click log"
+            return describe_counts(self.counts)
+        return self.data.describe() if self.log is None else self.log.describe()
 
 
 def read_any(
-    path: Path, *, items: Path | None = None, columns: Mapping[str, str] | None = None, counts: bool = False
+    path: Path,
+    *,
+    items: Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    counts: bool = False,
+    stream: bool = False,
 ) -> Content:
     """Read a click log, a LETOR file or a converted file, showing how far it is.
 
-    Counts of clicks are refused unless `counts` says that they will do.
+    Counts of clicks are refused unless `counts` says that they will do. With `stream` no more than that is
+    needed, and a click log is counted while it is read, so that it may be larger than memory. Where the rows
+    of an impression do not stand together all of it is read.
     """
     renamed = columns or {}
     with progress("reading") as report:
@@ -57,6 +87,12 @@ def read_any(
             found = read_aggregated_log(path, items=items, columns=renamed, progress=report)
             return Content(found.data, counts=found)
         if table is not None and holds_log(table, renamed):
+            if stream:
+                try:
+                    streamed = stream_log(path, items=items, columns=columns, progress=report)
+                    return Content(streamed.compact.data, counts=streamed.compact, streamed=streamed)
+                except ScatteredRowsError:
+                    pass
             log = read_log(path, items=items, columns=columns, progress=report)
             return Content(log.data, log)
         return Content(load(path, progress=report))

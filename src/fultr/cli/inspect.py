@@ -38,19 +38,19 @@ def inspect(
       fultr inspect searches.csv --column query_id=search_id --column position=rank
     """
     examined, renamed = position_bias(eta, bias), renamed_columns(column)
-    content: Content = read_any(file, items=items, columns=renamed)
+    content: Content = read_any(file, items=items, columns=renamed, counts=True, stream=True)
+    summary = content.describe()
     judged: dict[str, Any]
     console = results()
-    if content.log is None:
+    if content.clicks is None:
         if examined is not None:
             raise InputError("--eta and --bias are for click logs", file=file)
-        summary = content.data.describe()
         judged = {"findings": [finding.to_dict() for finding in inspect_dataset(content.data)]}
         if not json:
             print_dataset(console, summary)
     else:
-        summary = content.log.describe()
-        judged = judge_readiness(content.log, examined).to_dict()
+        seen = None if content.streamed is None else content.streamed.facts.single_impressions
+        judged = judge_readiness(content.clicks, examined, single_impressions=seen).to_dict()
         if not json:
             print_log(console, summary, judged["facts"])
     if json:

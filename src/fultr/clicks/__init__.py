@@ -10,6 +10,7 @@ from fultr.clicks.bias_swap import estimate_bias_swap
 from fultr.clicks.noise import NoiseEstimate, estimate_noise
 from fultr.clicks.readiness import Readiness, judge_readiness, severe_lines
 from fultr.clicks.simulation import Planting, simulate_clicks
+from fultr.clicks.streamed_simulation import simulate_log
 
 __all__ = [
     "BiasComparison",
@@ -30,6 +31,7 @@ __all__ = [
     "read_bias",
     "severe_lines",
     "simulate_clicks",
+    "simulate_log",
     "supported_methods",
     "write_bias",
 ]

@@ -21,7 +21,7 @@ from fultr.clicks.readiness_findings import readiness_findings
 from fultr.data import ClickLog, CompactLog, Finding, RankingDataset
 from fultr.data.dataset import named_groups, rows_of
 from fultr.data.ids import UNKNOWN_GROUP
-from fultr.data.inspection import count_impressions, log_findings
+from fultr.data.inspection import ImpressionCounts, count_impressions, log_findings
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 
@@ -56,7 +56,12 @@ class Readiness:
         return {"findings": [finding.to_dict() for finding in self.findings], "facts": self.facts}
 
 
-def judge_readiness(log: ClickLog | CompactLog, position_bias: PositionBias | None = None) -> Readiness:
+def judge_readiness(
+    log: ClickLog | CompactLog,
+    position_bias: PositionBias | None = None,
+    *,
+    single_impressions: ImpressionCounts | None = None,
+) -> Readiness:
     """Judge whether a log supports training and auditing.
 
     A compacted log gives the same numbers, but for those of single impressions, which it no longer knows.
@@ -68,6 +73,8 @@ def judge_readiness(log: ClickLog | CompactLog, position_bias: PositionBias | No
     position_bias
         How likely positions are looked at; by default the propensities in the log, or the bias it carries.
         Without any, the weights of clicks are not judged.
+    single_impressions
+        For a compacted log, what was seen of its single impressions when it was read (`stream_log`).
 
     Examples
     --------
@@ -80,7 +87,7 @@ def judge_readiness(log: ClickLog | CompactLog, position_bias: PositionBias | No
     >>> readiness.facts["overlap"]["pairs_at_several_positions"] > 0
     True
     """
-    counts = count_impressions(log) if isinstance(log, ClickLog) else None
+    counts = count_impressions(log) if isinstance(log, ClickLog) else single_impressions
     lists, shown = ShownLists.of(log), Shown.of(log)
     weights, examined = _weighed(log, position_bias)
     candidates = _Candidates.of(log.data, lists, shown)

@@ -12,6 +12,7 @@ from fultr.data.lightgbm_files import read_lightgbm_log, write_lightgbm_log
 from fultr.data.log_files import log_from_frame, read_log, write_log
 from fultr.data.nested_logs import read_nested_log
 from fultr.data.splits import DataSplits, refuse_shared_queries
+from fultr.data.streaming import ScatteredRowsError, StreamedLog, stream_compact, stream_log
 from fultr.data.ubi_events import read_ubi_log
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "PaddedBatch",
     "Planted",
     "RankingDataset",
+    "ScatteredRowsError",
+    "StreamedLog",
     "concatenate",
     "inspect_dataset",
     "inspect_log",
@@ -35,6 +38,8 @@ __all__ = [
     "read_nested_log",
     "read_ubi_log",
     "refuse_shared_queries",
+    "stream_compact",
+    "stream_log",
     "write_aggregated_log",
     "write_dataset",
     "write_letor",

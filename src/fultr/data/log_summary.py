@@ -63,7 +63,7 @@ class LogTotals:
         shown[:, NOT_SHOWN] = entries - shown.sum(axis=1)
         return cls(
             impressions=int(log.impressions.sum()),
-            clicked=int(log.clicked_impressions.sum()),
+            clicked=int(log.least_clicked_impressions().sum()),
             lists_shown=log.impressions > 0,
             shown=shown,
             clicks=_by_group(log.data, group, position, positions, log.cells.clicks),
@@ -126,6 +126,17 @@ class LogTotals:
                 if code != UNKNOWN_GROUP or self.shown[code].any()
             },
         }
+
+
+def describe_counts(log: CompactLog) -> dict[str, Any]:
+    """Return what a compacted log holds, by position and group, as `ClickLog.describe` does."""
+    return LogTotals.of_compact(log).describe(
+        log.data,
+        position_bias=log.position_bias,
+        noise=log.noise,
+        empties_dropped=log.empties_dropped,
+        propensity_column=log.cells.propensity is not None,
+    )
 
 
 def _by_group(

@@ -23,7 +23,7 @@ from fultr.data.impression_runs import ScatteredRowsError, refuse_returns
 from fultr.data.inspection import ImpressionCounts
 from fultr.data.log_files import KEYS, _batches, _find_features, _items_beside
 from fultr.data.log_metadata import LogMetadata
-from fultr.data.log_summary import LogTotals
+from fultr.data.log_summary import describe_counts
 from fultr.data.log_table import OPTIONAL, REQUIRED
 from fultr.data.merging import merge_lists
 from fultr.data.streamed_rows import StreamedRows
@@ -64,15 +64,7 @@ class StreamedLog:
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as `ClickLog.describe` does."""
-        log = self.compact
-        summary = LogTotals.of_compact(log).describe(
-            log.data,
-            position_bias=log.position_bias,
-            noise=log.noise,
-            empties_dropped=log.empties_dropped,
-            propensity_column=log.cells.propensity is not None,
-        )
-        return {**summary, "lists": self.facts.lists}
+        return {**describe_counts(self.compact), "lists": self.facts.lists}
 
 
 def stream_compact(

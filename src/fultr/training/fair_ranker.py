@@ -21,7 +21,7 @@ from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, prepare
 from fultr.training.ranker import TrainableRanker
 from fultr.training.solving import Solution, Solver, Watcher
-from fultr.training.sources import Source, single_impressions
+from fultr.training.sources import Source, data_of, query_digests, single_impressions
 
 HIGHEST_PRICE = 30.0
 """The largest fairness weight that validation clicks are judged by: the largest of the paper's."""
@@ -185,6 +185,9 @@ class FairRanker(TrainableRanker):
         noise = None if isinstance(ready.valid, RankingDataset) else self.noise_
         self.validation_ = None
         if ready.validated:
+            # what was chosen by them looks better there than elsewhere
+            by_them = query_digests(data_of(ready.valid))
+            self.training_queries_ = np.union1d(self.training_queries_, by_them)
             found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
             self.validation_ = found.to_dict()
         return self

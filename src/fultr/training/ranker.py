@@ -26,7 +26,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
     A subclass says how it learns, and ends with `adopt`. Attributes with a trailing underscore are there
     once it is trained: `scorer_`, a torch module from features to scores; `position_bias_`; `group_names_`;
-    `feature_names_in_`; `n_features_in_`; `training_queries_`, by which an audit recognises queries.
+    `feature_names_in_`; `n_features_in_`; `training_queries_`, by which an audit recognises queries
+    that training or validation saw.
     """
 
     def fit(
