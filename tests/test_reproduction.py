@@ -15,6 +15,7 @@ import pytest
 
 from fultr.experiments import runs as runs_module
 from fultr.experiments.methods import METHODS
+from fultr.experiments.protocols import side_by_side
 from fultr.experiments.reproduction import FIGURES, plan_for, reproduce, runs_of
 from fultr.experiments.results import PARTS, Plan, Results
 from fultr.experiments.runs import Archive, Row, Run, perform_all
@@ -226,3 +227,36 @@ def test_bad_questions_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     file.write_text("")
     assert "cannot be made" in refusal(capsys, "reproduce", "fig4", "--out", file / "below")
     assert refusal(capsys, "reproduce", "fig4", "--data", f"mslr:{tmp_path}/no", "--out", tmp_path / "b")
+
+
+def test_protocols_stand_side_by_side() -> None:
+    plan = Plan("german", splits=3, paper_splits=2, l2=(0.1, 0.2))
+    rows: list[Row] = []
+    for method, seconds, worse in (("fultr", 40.0, 0.0), ("fultr-paper", 300.0, 0.5)):
+        for split in range(2 if worse else 3):
+            for weight in plan.trade_offs(method):
+                rows.append(
+                    {
+                        "method": method,
+                        **plan.run(method, 10.0, split=split).conditions.to_dict(),
+                        "trade_off": weight,
+                        "run_seconds": seconds + split,
+                        "train_dcg": 1.0 - worse + split,
+                        "train_disparity_squared": weight,
+                        "test_dcg": 2.0 - worse,
+                        "test_disparity_squared": 3.0,
+                    }
+                )
+    found = side_by_side(Results(plan, rows))
+    assert [(row["lambda"], row["protocol"]) for row in found] == [
+        *((0.1, "default"), (0.1, "paper")),
+        *((10.0, "default"), (10.0, "paper")),
+    ]
+    ours, papers = found[2:]
+    # of the two splits that both have
+    assert (ours["DCG, training queries"], papers["DCG, training queries"]) == (1.5, 1.0)
+    assert ours["squared disparity, training queries"] == 10.0
+    assert (ours["policies"], papers["policies"]) == (20, 2)
+    assert (ours["seconds"], ours["seconds_in_all"]) == (40.5 / 20, 40.5)
+    assert papers["seconds"] == 300.5 / 2
+    assert side_by_side(Results(plan_for("german", quick=True), [])) == []

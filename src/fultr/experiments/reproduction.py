@@ -14,6 +14,7 @@ from fultr.errors import InputError
 from fultr.experiments import figure_1, figure_2, figure_3, figure_4, figure_5, figure_6
 from fultr.experiments.example import draw_example, judge_example, run_example
 from fultr.experiments.figures import Figure
+from fultr.experiments.protocols import side_by_side
 from fultr.experiments.results import Plan, Results
 from fultr.experiments.runs import Archive, Reporter, Row, Run, perform_all
 from fultr.experiments.verdicts import Finding, Verdict
@@ -74,7 +75,7 @@ def reproduce(
     runs = runs_of(names, plans)
     say(f"{len(runs)} runs for {len(wanted)} figures")
     perform_all(runs, archive, workers, report)
-    verdicts, files = [], []
+    verdicts, files, protocols = [], [], []
     for figure, plan in wanted:
         own = list(dict.fromkeys(figure.runs(plan)))
         results = Results(plan, [row for run in own for row in archive.read(run)])
@@ -82,12 +83,16 @@ def reproduce(
         files.append(write_table(stem.with_suffix(".csv"), results.rows))
         files += [figure.draw(results, stem.with_suffix(ending)) for ending in PICTURES]
         verdicts += figure.judge(results)
+        protocols += side_by_side(results) if figure is figure_2.FIGURE else []
     if EXAMPLE in names:
         rows = run_example()
         files.append(write_table(folder / "example.csv", rows))
         files += [draw_example(rows, folder / f"example{ending}") for ending in PICTURES]
         verdicts += judge_example(rows)
-    files += _write_verdicts(folder, verdicts, command, [path for path in files if path.suffix == ".png"])
+    pictures = [path for path in files if path.suffix == ".png"]
+    if protocols:
+        files.append(write_table(folder / "protocols.csv", protocols))
+    files += _write_verdicts(folder, verdicts, protocols, command, pictures)
     return Reproduced(verdicts, files)
 
 
@@ -120,7 +125,9 @@ def _short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def _write_verdicts(folder: Path, verdicts: list[Verdict], command: str, pictures: list[Path]) -> list[Path]:
+def _write_verdicts(
+    folder: Path, verdicts: list[Verdict], protocols: list[Row], command: str, pictures: list[Path]
+) -> list[Path]:
     from fultr import __version__
 
     content = {"version": __version__, "command": command, "verdicts": [one.to_dict() for one in verdicts]}
@@ -141,12 +148,33 @@ def _write_verdicts(folder: Path, verdicts: list[Verdict], command: str, picture
     lines += ["", "## The claims", ""]
     lines += dict.fromkeys(f"- **{one.claim}**: {one.statement}." for one in verdicts)
     notes = dict.fromkeys(f"- {one.claim}, {one.data}: {one.note}." for one in verdicts if one.note)
-    lines += ["", *notes, *([""] if notes else []), "## Pictures", ""]
+    lines += ["", *notes, *([""] if notes else [])]
+    lines += _protocol_lines(protocols)
+    lines += ["## Pictures", ""]
     lines += [f"![{path.stem}]({path.name})" for path in pictures]
     return [
         write_text(folder / "verdicts.json", json.dumps(content, indent=1) + "\n"),
         write_text(folder / "verdicts.md", "\n".join(lines) + "\n"),
     ]
+
+
+def _protocol_lines(protocols: list[Row]) -> list[str]:
+    if not protocols:
+        return []
+    names = list(protocols[0])
+    lines = ["## The paper's protocol and ours, on the same clicks", ""]
+    lines += ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
+    lines += ["| " + " | ".join(_rounded(row[name]) for name in names) + " |" for row in protocols]
+    return [
+        *lines,
+        "",
+        "Seconds are those of one processor for each policy, and for all that are trained at once.",
+        "",
+    ]
+
+
+def _rounded(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _cells(finding: Finding) -> list[str]:

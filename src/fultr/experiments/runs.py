@@ -21,7 +21,7 @@ from fultr.experiments.methods import method_called
 from fultr.experiments.worlds import Conditions, World, make_world
 from fultr.files import write_text
 
-FORMAT = 1
+FORMAT = 2
 """Of the files of runs; those of other formats are done again."""
 
 Row = dict[str, Any]
@@ -55,9 +55,10 @@ class Run:
 def perform(run: Run, world: World) -> list[Row]:
     """Train the policies of a run, and measure them."""
     method, world = method_called(run.method), replace(world, l2=run.l2)
-    rows, started = [], time.perf_counter()
+    # of the processor, since runs may be paused, and others may be running
+    rows, started = [], time.process_time()
     for trade_off, policy in method.train(world, run.trade_offs):
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         row: Row = {"method": run.method, **run.conditions.to_dict(), "trade_off": float(trade_off)}
         for part, lists in (("train", world.train), ("test", world.test)):
             if lists is not None:
@@ -65,7 +66,7 @@ def perform(run: Run, world: World) -> list[Row]:
         if isinstance(policy, PostProcessing) and world.train is not None:
             row["relative_error"] = list(policy.regression_.relative_error(world.train).values())
         rows.append({**row, "seconds": seconds})
-        started = time.perf_counter()
+        started = time.process_time()
     # policies that are trained together share the time that took
     total = sum(row["seconds"] for row in rows)
     return [{**row, "run_seconds": total} for row in rows]
