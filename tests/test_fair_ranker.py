@@ -18,7 +18,10 @@ from torch import nn
 
 import fultr
 from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias, RankingDataset
-from fultr.training.solving import Settled
+from fultr.training import lbfgs
+from fultr.training.goals import Penalised
+from fultr.training.objective import Measured
+from fultr.training.solving import EarlyStopping, Settled
 from fultr.training.sources import query_digests
 from tests.ranker_contract import lists as learnable
 from tests.training_tasks import BIAS, random_lists, random_log, small_log, validation_of
@@ -220,6 +223,47 @@ def test_validation_is_given_or_a_split_by_query(log: ClickLog) -> None:
     assert FairRanker(1.0, l2=0.01, valid_share=0).fit(log).validation_ is None
     labelled = FairRanker(1.0, l2=0.01).fit(log, valid=learnable(seed=3))
     assert validation_of(labelled)["ndcg"] is not None
+
+
+def test_networks_stop_where_validation_is_best(log: ClickLog) -> None:
+    valid = random_log(learnable(seed=3), impressions=300, seed=1)
+    costs = [1e-4, 1e-2]
+
+    def value(ranker: FairRanker) -> float:
+        found = validation_of(ranker)
+        return float(found["dcg"] - found["disparity_squared"])
+
+    stopped = FairRanker(1.0, model="mlp", l2=costs).fit(log, valid=valid)
+    ends = [FairRanker(1.0, model="mlp", l2=cost).fit(log, valid=valid) for cost in costs]
+    # a single cost asks for the best on the training clicks; a choice is made by validation clicks
+    assert value(stopped) > max(map(value, ends))
+    assert stopped.training_utility_ < max(end.training_utility_ for end in ends)
+    swept = fultr.sweep(log, valid=valid, model="mlp", l2=costs, fairness_weights=[1.0])
+    np.testing.assert_array_equal(swept.ranker(swept.chosen[0]).predict(log.data), stopped.predict(log.data))
+
+
+def test_early_stopping_takes_the_best_of_each_configuration() -> None:
+    marks = np.array([[[1.0], [2.0]], [[5.0], [4.0]]])
+    started = lbfgs.start(Falling(), np.zeros((2, 1)), 2)
+    search = replace(started, marks=marks, point=np.array([[3.0], [6.0]]))
+
+    def measure(parameters: NDArray[np.float64]) -> Measured:
+        assert parameters.shape == (6, 1)
+        away = np.abs(parameters[:, 0] - 4.6)
+        return Measured(-away, np.zeros((6, 2, 2)))
+
+    best = EarlyStopping(measure).best(Penalised(np.array([1.0, 2.0])), search)
+    np.testing.assert_array_equal(best, [[3.0], [5.0]])
+
+
+class Falling:
+    """A function without a minimum."""
+
+    def value(self, points: NDArray[np.float64], _which: Any) -> tuple[NDArray[np.float64], None]:
+        return -points.sum(axis=1), None
+
+    def gradient(self, points: NDArray[np.float64], _which: Any, _known: Any) -> NDArray[np.float64]:
+        return -np.ones_like(points)
 
 
 def test_validation_clicks_may_name_groups_in_another_order(log: ClickLog) -> None:

@@ -213,3 +213,30 @@ def test_a_saddle_is_left_downhill() -> None:
     search = found(Each(saddle), np.array([[1.0, 1e-3]]))
     assert search.value[0] == pytest.approx(-0.25)
     np.testing.assert_allclose(np.abs(search.point[0]), [0, np.sqrt(0.5)], atol=1e-5)
+
+
+def test_points_on_the_way_are_kept() -> None:
+    functions = [quadratic(seed)[0] for seed in (1, 2)]
+    points = np.random.default_rng(0).normal(size=(2, 6))
+    settings: dict[str, Any] = {"tolerance": 1e-12, "most_iterations": 500}
+    stops = [0, 3, 7, 400]
+    begun = start(Each(*functions), points, len(stops))
+    whole = minimise(Each(*functions), begun, marked=stops, **settings)
+    np.testing.assert_array_equal(whole.marks[:, 0], points)
+    for place, last in ((1, 3), (2, 7)):
+        stopped = found(Each(*functions), points, tolerance=1e-12, most_iterations=last)
+        np.testing.assert_array_equal(whole.marks[:, place], stopped.point)
+    # it ended before
+    assert whole.iterations.max() < 400
+    np.testing.assert_array_equal(whole.marks[:, 3], whole.point)
+
+
+def test_a_search_that_goes_on_keeps_its_points_on_the_way() -> None:
+    function = quadratic(1)[0]
+    points = np.random.default_rng(0).normal(size=(1, 6))
+    settings: dict[str, Any] = {"tolerance": 1e-12, "most_iterations": 500, "marked": [3, 9]}
+    whole = minimise(Each(function), start(Each(function), points, 2), **settings)
+    left = minimise(Each(function), start(Each(function), points, 2), **{**settings, "most_iterations": 5})
+    left.running[:] = True
+    resumed = minimise(Each(function), Search.from_tensors(left.to_tensors()), **settings)
+    np.testing.assert_array_equal(resumed.marks, whole.marks)

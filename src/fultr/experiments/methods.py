@@ -38,8 +38,8 @@ ONLY = (0.0,)
 NO_NOISE = ClickNoise()
 """So that a log's own noise is not corrected for."""
 
-MOST_L2_OF_NETWORKS = 2
-"""For the same reason they get the last few of the costs."""
+L2_OF_NETWORKS = (1e-4, 1e-2)
+"""They stop early beside that, and need less of it."""
 
 Policies = Iterator[tuple[float, TrainableRanker]]
 """The trade-off of each trained policy, and the policy."""
@@ -61,6 +61,8 @@ class Method:
         What that is called.
     needs_labels
         Whether it is given the true relevance of the training lists.
+    l2
+        Costs of large parameters to choose from, if it has its own.
     """
 
     title: str
@@ -68,10 +70,7 @@ class Method:
     trade_offs: tuple[float, ...] = LAMBDAS
     knob: str = "lambda"
     needs_labels: bool = False
-
-
-def _costs(world: World, model: str) -> tuple[float, ...] | None:
-    return world.l2 if world.l2 is None or model == "linear" else world.l2[-MOST_L2_OF_NETWORKS:]
+    l2: tuple[float, ...] | None = None
 
 
 def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) -> Any:
@@ -87,7 +86,7 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
             seeds=[world.seed],
             position_bias=world.position_bias,
             noise=world.noise if corrected else NO_NOISE,
-            l2=_costs(world, settings.get("model", "linear")),
+            l2=world.l2,
             **settings,
         )
         for point in front.chosen:
@@ -155,7 +154,7 @@ def _as_paper(world: World, weights: Sequence[float]) -> Policies:
 
 METHODS: dict[str, Method] = {
     "fultr": Method("FULTR-Linear", _fultr()),
-    "fultr-mlp": Method("FULTR-MLP", _fultr(model="mlp"), LAMBDAS_OF_NETWORKS),
+    "fultr-mlp": Method("FULTR-MLP", _fultr(model="mlp"), LAMBDAS_OF_NETWORKS, l2=L2_OF_NETWORKS),
     "fultr-corrected": Method("FULTR, noise-corrected", _fultr(corrected=True)),
     "fultr-paper": Method("FULTR-Linear, the paper's protocol", _as_paper, (0.1, 10.0)),
     "group-blind": Method("Group-blind", _fultr(group_blind=True), ONLY),
@@ -163,7 +162,11 @@ METHODS: dict[str, Method] = {
     "utility-ips": Method("Utility-IPS", _fultr(disparity_ips=False)),
     "full": Method("Full-Linear", _fultr(labelled=True), needs_labels=True),
     "full-mlp": Method(
-        "Full-MLP", _fultr(labelled=True, model="mlp"), LAMBDAS_OF_NETWORKS, needs_labels=True
+        "Full-MLP",
+        _fultr(labelled=True, model="mlp"),
+        LAMBDAS_OF_NETWORKS,
+        needs_labels=True,
+        l2=L2_OF_NETWORKS,
     ),
     "pg-rank": Method("PG-Rank", _single(PGRank), ONLY),
     "lambda-rank": Method("LambdaRank", _single(LambdaRank, model="mlp"), ONLY),

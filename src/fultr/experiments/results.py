@@ -78,7 +78,7 @@ class Plan:
     def run(self, method: str, clicks: float, *, split: int, **conditions: Any) -> Run:
         """Return a run of a method."""
         made = Conditions(self.data, clicks, split=split, lists=self.lists, **conditions)
-        return Run(method, made, self.trade_offs(method), self.l2)
+        return Run(method, made, self.trade_offs(method), method_called(method).l2 or self.l2)
 
     def runs(self, methods: Sequence[str], clicks: Sequence[float], **conditions: Any) -> list[Run]:
         """Return runs of several methods for several numbers of clicks, over all splits."""

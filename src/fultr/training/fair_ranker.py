@@ -205,12 +205,12 @@ def _fit_exactly(
         checkpoints=checkpoints,
         watch=watch,
     )
-    solution = _solve(ranker, solver)
+    solution = _solve(ranker, ready, solver)
     best = _best_on_validation(ranker, ready, solution)
     return solution.parameters[best], float(ready.l2[best]), float(solution.multiplier[best])
 
 
-def _solve(ranker: FairRanker, solver: Solver) -> Solution:
+def _solve(ranker: FairRanker, ready: Prepared, solver: Solver) -> Solution:
     if ranker.max_disparity is not None:
         solution = most_useful(solver, float(ranker.max_disparity))
         if not solution.held.any():
@@ -219,7 +219,7 @@ def _solve(ranker: FairRanker, solver: Solver) -> Solution:
         return solution
     if ranker.min_utility is not None:
         return fairest(solver, float(ranker.min_utility))
-    return solver.penalised(np.full(solver.l2.size, weight_of(ranker)))
+    return solver.penalised(np.full(solver.l2.size, weight_of(ranker)), ready.early_stopping)
 
 
 def _best_on_validation(ranker: FairRanker, ready: Prepared, solution: Solution) -> int:

@@ -235,7 +235,8 @@ def _train(
         checkpoints=checkpoints,
         watch=watch,
     )
-    return solver.penalised(weights).parameters
+    early = ready.early_stopping
+    return solver.penalised(weights, early).parameters
 
 
 def _points(

@@ -6,7 +6,7 @@ set of arrays: saved and read back, the search goes on exactly as it would have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -42,7 +42,10 @@ class Function(Protocol):
 
 @dataclass
 class Search:
-    """The state of all searches: problems come first in every array."""
+    """The state of all searches: problems come first in every array.
+
+    `marks` holds the points after certain numbers of iterations, or the last if there were fewer.
+    """
 
     point: Array
     value: Array
@@ -53,6 +56,7 @@ class Search:
     iterations: NDArray[np.int64]
     stalled: NDArray[np.int64]
     running: NDArray[np.bool_]
+    marks: Array
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, as a file of tensors can hold them."""
@@ -68,8 +72,8 @@ class Search:
         return cls(**{**known, "running": known["running"].astype(bool)})
 
 
-def start(function: Function, points: Array) -> Search:
-    """Begin at the given points, one for each problem."""
+def start(function: Function, points: Array, marks: int = 0) -> Search:
+    """Begin at the given points, one for each problem, with room for some points on the way."""
     count, size = points.shape
     everyone = np.arange(count)
     value, known = function.value(points, everyone)
@@ -83,6 +87,7 @@ def start(function: Function, points: Array) -> Search:
         iterations=np.zeros(count, dtype=np.int64),
         stalled=np.zeros(count, dtype=np.int64),
         running=np.ones(count, dtype=bool),
+        marks=np.repeat(points[:, None], marks, axis=1),
     )
 
 
@@ -92,12 +97,19 @@ def minimise(
     *,
     tolerance: float,
     most_iterations: int,
+    marked: Sequence[int] = (),
     after_step: Callable[[Search], None] | None = None,
 ) -> Search:
-    """Go on until every problem is solved: its last steps gained less than `tolerance` of its value."""
+    """Go on until every problem is solved: its last steps gained less than `tolerance` of its value.
+
+    The points after so many iterations as `marked` says are kept in the marks of the search.
+    """
     search.running &= search.iterations < most_iterations
     while search.running.any():
         _step(function, search, tolerance, most_iterations)
+        for place, last in enumerate(marked):
+            before = search.iterations <= last
+            search.marks[before, place] = search.point[before]
         if after_step is not None:
             after_step(search)
     return search

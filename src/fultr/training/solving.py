@@ -62,6 +62,33 @@ class Settled:
 
 Watcher = Callable[[Settled], None]
 
+EARLY_STOPS = (10, 20, 40, 70)
+"""Iterations after which training may stop early: networks that settle have learned the log by heart."""
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Takes, of the parameters on the way to the end, those that do best elsewhere.
+
+    Parameters
+    ----------
+    measure
+        Returns utility and disparity on validation clicks, one row of parameters each.
+    stops
+        Iterations after which training may stop; it may always go on to the end.
+    """
+
+    measure: Callable[[Array], Measured]
+    stops: tuple[int, ...] = EARLY_STOPS
+
+    def best(self, goal: Goal, search: lbfgs.Search) -> Array:
+        """Return the best parameters of each configuration, by the goal on validation clicks."""
+        candidates = np.concatenate([search.marks, search.point[:, None]], axis=1)
+        count, choices, size = candidates.shape
+        goals = goal.pick(np.repeat(np.arange(count), choices))
+        values = goals(*self.measure(candidates.reshape(-1, size))).value.reshape(count, choices)
+        return np.asarray(candidates[np.arange(count), values.argmax(axis=1)])
+
 
 class Solver:
     """Solve for the parameters of a model on a task.
@@ -106,10 +133,10 @@ class Solver:
         """The parameters from which training starts."""
         return np.stack([self.model.initial(int(seed)) for seed in self.seed])
 
-    def penalised(self, fairness_weight: Array) -> Solution:
+    def penalised(self, fairness_weight: Array, early: EarlyStopping | None = None) -> Solution:
         """Maximise (U - lambda |D|^2) / (1 + lambda) - l2 |w|^2 / 2 for each configuration."""
         weight = np.broadcast_to(np.asarray(fairness_weight, dtype=np.float64), self.l2.shape)
-        parameters, iterations = self.maximise("penalised", Penalised(weight), self.initial)
+        parameters, iterations = self.maximise("penalised", Penalised(weight), self.initial, early)
         return Solution(
             parameters,
             self.measure(parameters),
@@ -133,15 +160,21 @@ class Solver:
         bonus = np.full(some.size, entropy_weight)
         return Objective(self.task, self.model, self.l2[some], bonus)
 
-    def maximise(self, stage: str, goal: Goal, points: Array) -> tuple[Array, NDArray[np.int64]]:
+    def maximise(
+        self, stage: str, goal: Goal, points: Array, early: EarlyStopping | None = None
+    ) -> tuple[Array, NDArray[np.int64]]:
         """Return the best parameters for a goal, from the given ones on, and the steps it took."""
+        stops = () if early is None else early.stops
         found, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
         for number, some in enumerate(self._shifts()):
             for turn, bonus in enumerate(self._bonuses()):
                 name = f"{stage}-{number}-{turn}"
-                search = self._search(name, goal.pick(some), self._objective(some, bonus), found[some])
+                objective = self._objective(some, bonus)
+                search = self._search(name, goal.pick(some), objective, found[some], stops)
                 found[some] = search.point
                 iterations[some] += search.iterations
+            if early is not None:
+                found[some] = early.best(goal.pick(some), search)
         return found, iterations
 
     def _bonuses(self) -> list[float]:
@@ -151,10 +184,14 @@ class Solver:
             bonus *= ENTROPY_DECAY
         return [*bonuses, 0.0]
 
-    def _search(self, name: str, goal: Goal, objective: Objective, points: Array) -> lbfgs.Search:
+    def _search(
+        self, name: str, goal: Goal, objective: Objective, points: Array, stops: tuple[int, ...]
+    ) -> lbfgs.Search:
         function = _Loss(goal, objective)
         known = self.checkpoints.load(name)
-        search = lbfgs.Search.from_tensors(known) if known is not None else lbfgs.start(function, points)
+        search = (
+            lbfgs.start(function, points, len(stops)) if known is None else lbfgs.Search.from_tensors(known)
+        )
 
         def after_step(reached: lbfgs.Search) -> None:
             self.checkpoints.save(name, reached.to_tensors, finished=not reached.running.any())
@@ -166,6 +203,7 @@ class Solver:
             search,
             tolerance=TOLERANCE,
             most_iterations=self.model.most_iterations,
+            marked=stops,
             after_step=after_step,
         )
 
