@@ -21,7 +21,7 @@ from fultr.training.task import Task, Weighing
 if TYPE_CHECKING:
     from fultr.training.fair_ranker import FairRanker
 
-L2_TOGETHER = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+L2_TOGETHER = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 L2_ONE_BY_ONE = (1e-4, 1e-2, 1e-1)
 L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
 """Costs of large parameters to choose from: where they are trained together, where not, and the authors'.
