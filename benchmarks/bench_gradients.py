@@ -9,6 +9,7 @@ yardstick is the textbook implementation in `textbook.py`, at batches of 64. All
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -193,30 +194,28 @@ def threads_line(quick: bool) -> str:
     """
     problem = make_problem(2_000 if quick else 20_000)
     scores, offsets = problem.scores.numpy(), problem.offsets(problem.lists)
-    rounds = 1 if quick else 5
     busy_vectors(np.full(VECTORS, 0.5, np.float32), 1)
     busy_scalar(10)
     with ThreadPoolExecutor(2) as pool:
 
         def both(work: Callable[[int], object], threads: int) -> None:
-            list(pool.map(work, [4 * rounds // threads] * threads))
+            list(pool.map(work, [4 // threads] * threads))
 
         kinds: tuple[Callable[[int], object], ...] = (
             lambda _: value_and_gradient(scores, problem.tables, problem.item_weights, offsets),
             lambda threads: both(
-                lambda share: busy_vectors(np.full(VECTORS, 0.5, np.float32), 25_000 * share), threads
+                lambda share: busy_vectors(np.full(VECTORS, 0.5, np.float32), 50_000 * share), threads
             ),
-            lambda threads: both(lambda share: busy_scalar(1_000_000 * share), threads),
+            lambda threads: both(lambda share: busy_scalar(2_000_000 * share), threads),
         )
-        times = np.full((len(kinds), 2), np.inf)
-        for _ in range(3 if quick else 12):  # in turns, since other work on the machine comes and goes
+        times = np.empty((3 if quick else 60, len(kinds), 2))
+        # often, and what is compared next to each other, since other work on the machine comes and goes
+        for turn, (number, kind) in itertools.product(range(len(times)), enumerate(kinds)):
             for threads in (1, 2):
                 torch.set_num_threads(threads)
-                for number, kind in enumerate(kinds):
-                    seconds = fastest(partial(kind, threads), 2)[0]
-                    times[number, threads - 1] = min(times[number, threads - 1], seconds)
+                times[turn, number, threads - 1] = fastest(partial(kind, threads), 2)[0]
     torch.set_num_threads(1)
-    ours, vectors, scalar = times[:, 0] / times[:, 1]
+    ours, vectors, scalar = np.median(times[..., 0] / times[..., 1], axis=0)
     ratio = f"a loop over vectors that shares nothing: {vectors:.2f} ({ours / vectors:.2f} of it)"
     return f"two threads: {ours:.2f} times as fast; {ratio}; a loop over one number: {scalar:.2f}"
 

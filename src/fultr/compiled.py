@@ -33,6 +33,14 @@ def part_of_kernel(function: Callable[Arguments, Result]) -> Callable[Arguments,
     return _compile(function, fastmath=REORDERED, no_cpython_wrapper=True, cache=False)
 
 
+def part_of_one_kernel(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compile a loop that is called in one place only, as if it stood there.
+
+    Compiled by itself and again within its kernel, it would take twice as long.
+    """
+    return _compile(function, fastmath=REORDERED, no_cpython_wrapper=True, cache=False, inline="always")
+
+
 def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:
     # dividing as numpy does, without looking out for zeros, is what lets loops with a division use vectors
     settings = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}

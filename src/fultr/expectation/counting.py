@@ -29,16 +29,16 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered, part_of_kernel
+from fultr.compiled import compiled_reordered, part_of_kernel, part_of_one_kernel
 from fultr.expectation.lanes import (
     LANES,
-    add_tail,
+    add_tails,
     advance,
     first_rates,
     prepared,
     row_of_zeros,
     rows_of_zeros,
-    tail_alphas,
+    series_before,
     tail_value,
 )
 
@@ -51,19 +51,20 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
     """
     step, left, right, phases, never = grid
     functions, states = tables.shape
-    s1_factor, s2_factor = _tail_factors(step)
+    octaves = np.int64(2)
+    number, (once, twice) = tables.dtype, series_before(step)
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, 2, phases)
-        y, e = rows_of_zeros(length, LANES, tables), rows_of_zeros(length, LANES, tables)
-        own = rows_of_zeros(length, LANES, tables)
-        before = rows_of_zeros(length + 1, (states + 1) * LANES, tables)
-        after = rows_of_zeros(2 * functions, (states + 1) * LANES, tables)
-        found = rows_of_zeros(functions * length, LANES, tables)
-        wide_e = row_of_zeros(states * LANES, tables)
+        y_next, e_next = first_rates(weight, start, octaves, phases)
+        y, e = rows_of_zeros(length, LANES, number), rows_of_zeros(length, LANES, number)
+        own = rows_of_zeros(length, LANES, number)
+        before = rows_of_zeros(length + 1, (states + 1) * LANES, number)
+        after = rows_of_zeros(2 * functions, (states + 1) * LANES, number)
+        found = rows_of_zeros(functions * length, LANES, number)
+        wide_e = row_of_zeros(states * LANES, number)
         for node in range(times):
-            advance(y_next, e_next, node % phases, y, e, own, True)
+            advance(y_next, e_next, node % phases, y, e, own, octaves)
             _start_forward(before)
             for j in range(length):
                 width = min(j + 2, states) * LANES
@@ -81,12 +82,12 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
                     _turn_back(after, here, ahead, wide_e, width)
         for lane in range(lists.size):
             row = offsets[lists[lane]]
-            s1, s2 = s1_factor * start[lane], s2_factor * start[lane] ** 2
+            s1, s2 = once * start[lane], twice * start[lane] ** 2
             for j in range(offsets[lists[lane] + 1] - row):
                 for f in range(functions):
                     second = tables[f, 1] if states > 1 else 0.0
                     tail = tail_value(weight[j, lane], total[lane], tables[f, 0], second, s1, s2)
-                    values[f, row + j] = step * found[f * length + j, lane] + tail
+                    values[f, row + j] = step * (found[f * length + j, lane] + tail)
 
 
 @compiled_reordered
@@ -96,27 +97,28 @@ def counted_gradient(
     """Write V = sum_{f, d} upstream[f, d] E[f(rank d)] of each list, and dV/dh of each of its rows."""
     step, left, right, phases, never = grid
     functions, states = tables.shape
-    s1_factor, s2_factor = _tail_factors(step)
-    first, second = row_of_zeros(functions, scores), row_of_zeros(functions, scores)
+    octaves = np.int64(2)
+    number = tables.dtype
+    first, crossed = row_of_zeros(functions, number), row_of_zeros(functions, number)
     for f in range(functions):
         first[f] = tables[f, 0]
-        second[f] = tables[f, 1] if states > 1 else 0.0
+        crossed[f] = tables[f, 0] - (tables[f, 1] if states > 1 else 0.0)
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, 2, phases)
-        y, e = rows_of_zeros(length, LANES, tables), rows_of_zeros(length, LANES, tables)
-        own = rows_of_zeros(length, LANES, tables)
-        alpha = _upstream_lanes(offsets, lists, length, upstream, tables)
-        before = rows_of_zeros(length + 1, (states + 1) * LANES, tables)
-        marked = rows_of_zeros(functions * (length + 1), (states + 1) * LANES, tables)
-        after = rows_of_zeros(2 * functions, (states + 1) * LANES, tables)
-        future = rows_of_zeros(2, (states + 1) * LANES, tables)
-        wide_e, wide_mark = row_of_zeros(states * LANES, tables), row_of_zeros(states * LANES, tables)
-        direct, change = row_of_zeros(states * LANES, tables), row_of_zeros(states * LANES, tables)
-        found, whole = rows_of_zeros(length, LANES, tables), row_of_zeros(LANES, tables)
+        y_next, e_next = first_rates(weight, start, octaves, phases)
+        y, e = rows_of_zeros(length, LANES, number), rows_of_zeros(length, LANES, number)
+        own = rows_of_zeros(length, LANES, number)
+        alpha = _upstream_lanes(offsets, lists, length, upstream, number)
+        before = rows_of_zeros(length + 1, (states + 1) * LANES, number)
+        marked = rows_of_zeros(functions * (length + 1), (states + 1) * LANES, number)
+        after = rows_of_zeros(2 * functions, (states + 1) * LANES, number)
+        future = rows_of_zeros(2, (states + 1) * LANES, number)
+        wide_e, wide_mark = row_of_zeros(states * LANES, number), row_of_zeros(states * LANES, number)
+        direct, change = row_of_zeros(states * LANES, number), row_of_zeros(states * LANES, number)
+        found, whole = rows_of_zeros(length, LANES, number), row_of_zeros(LANES, scores.dtype)
         for node in range(times):
-            advance(y_next, e_next, node % phases, y, e, own, True)
+            advance(y_next, e_next, node % phases, y, e, own, octaves)
             _start_forward(before)
             for j in range(length):
                 width = min(j + 2, states) * LANES
@@ -150,27 +152,17 @@ def counted_gradient(
                         width,
                     )
                 _add_gradient(found, y, own, j, direct, change, width)
+        add_tails(found, whole, weight, total, start, step, alpha, first, crossed)
         for lane in range(lists.size):
-            row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
-            for j in range(stop - row):
+            row = offsets[lists[lane]]
+            value[lists[lane]] = step * whole[lane]
+            for j in range(offsets[lists[lane] + 1] - row):
                 gradient[row + j] = step * found[j, lane]
-            first_alpha, crossed_alpha = tail_alphas(upstream, first, second, row, stop)
-            s1, s2 = s1_factor * start[lane], s2_factor * start[lane] ** 2
-            value[lists[lane]] = step * whole[lane] + add_tail(
-                gradient[row:stop], weight[:, lane], total[lane], first_alpha, crossed_alpha, s1, s2
-            )
 
 
-@part_of_kernel
-def _tail_factors(step: Any) -> Any:
-    """Return the sums of the geometric series over the time nodes before the first, for t and for t^2."""
-    ratio = np.exp(step)
-    return step / (ratio - 1), step / (ratio**2 - 1)
-
-
-@part_of_kernel
-def _upstream_lanes(offsets: Any, lists: Any, length: int, upstream: Any, tables: Any) -> Any:
-    alpha = rows_of_zeros(upstream.shape[0] * length, LANES, tables)
+@part_of_one_kernel
+def _upstream_lanes(offsets: Any, lists: Any, length: int, upstream: Any, number: Any) -> Any:
+    alpha = rows_of_zeros(upstream.shape[0] * length, LANES, number)
     for lane in range(lists.size):
         row = offsets[lists[lane]]
         for f in range(upstream.shape[0]):
@@ -229,7 +221,7 @@ def _surely_arrived(before: Any, j: int, lanes: int, never: float) -> bool:
     return bool(highest <= never)
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _add_marked(whole: Any, marked: Any, i: int, tables: Any, f: int) -> None:
     """Add <B_n, f>, the integrand of V."""
     for c in range(tables.shape[1]):
@@ -245,13 +237,13 @@ def _start_backward(after: Any, tables: Any, length: int) -> None:
                 after[2 * f + length % 2, np.uint64(c * LANES + lane)] = tables[f, c]
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _clear(values: Any, j: int) -> None:
     for k in range(values.shape[1]):
         values[j, k] = 0
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _turn_back(after: Any, here: int, ahead: int, wide_e: Any, width: int) -> None:
     """Go from R_{j+1} to R_j; the state beyond the last stays zero."""
     for k in range(width):
@@ -259,7 +251,7 @@ def _turn_back(after: Any, here: int, ahead: int, wide_e: Any, width: int) -> No
         after[here, k] = one_more + wide_e[k] * (after[ahead, k] - one_more)
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _add_inner(found: Any, i: int, own: Any, j: int, before: Any, after: Any, ahead: int, width: int) -> None:
     """Add y e <A_j, R_{j+1}>."""
     for c in range(0, width, LANES):

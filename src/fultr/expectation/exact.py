@@ -72,7 +72,7 @@ the right, and how unlikely fewer than K arrivals must be for later time nodes n
 The K-th arrival is certain to within 1 / sqrt(K) of u, and the weight may jump there. So the error of the
 trapezoid sum is up to exp(-2 pi^2 / (K step^2)): 2e-4 of the gradient, or 3e-11."""
 
-NUMBERS = {"single": np.float32, "double": np.float64}
+NUMBERS: dict[Accuracy, type[np.floating[Any]]] = {"single": np.float32, "double": np.float64}
 
 
 def exact_values(problems: Problems, tables: Array, accuracy: Accuracy = "single") -> Array:
@@ -191,7 +191,7 @@ def _routes(content: bytes, shape: tuple[int, int], accuracy: Accuracy) -> tuple
         fitted = [number for number in others if _fits(tables[[number]])]
         fit = fit_exponentials(tables[fitted], FIT_TOLERANCE) if fitted else None
         if fit is not None:
-            routes.append(_ExponentialRoute.of(tuple(fitted), fit, tables[fitted]))
+            routes.append(_ExponentialRoute.of(tuple(fitted), fit))
             others = [number for number in others if number not in fitted]
     if others:
         routes.append(_CountingRoute.of(tuple(others), tables[others], accuracy))
@@ -237,9 +237,10 @@ class _ExponentialRoute:
     sums: tuple[NDArray[Any], ...]
 
     @classmethod
-    def of(cls, functions: tuple[int, ...], fit: Exponentials, tables: Array) -> _ExponentialRoute:
+    def of(cls, functions: tuple[int, ...], fit: Exponentials) -> _ExponentialRoute:
         nodes, coefficients = fit.nodes.astype(np.float32), fit.coefficients.astype(np.float32)
-        ends = (np.ascontiguousarray(tables[:, place]) for place in (0, 1))
+        # what the sums make of the first two positions, so that all of it is the same function
+        ends = (fit.coefficients @ fit.nodes**place for place in (0, 1))
         return cls(functions, (nodes, (1 - fit.nodes).astype(np.float32), coefficients, *ends))
 
     def values(self, problems: Problems, found: Array) -> None:
@@ -289,23 +290,26 @@ class _CountingRoute:
         return 2 * OCTAVE / phases, left, right, phases, never
 
     def values(self, problems: Problems, found: Array) -> None:
-        self._run(counted_values, wide_counted_values, problems, found)
+        # in double at any accuracy: to compile it once more for float32 takes longer than most will ever gain
+        self._run(counted_values, wide_counted_values, np.float64, problems, found)
         found += self.constants[:, None]
 
     def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
-        self._run(counted_gradient, wide_counted_gradient, problems, upstream, value, gradient)
+        number = NUMBERS[self.accuracy]
+        self._run(counted_gradient, wide_counted_gradient, number, problems, upstream, value, gradient)
         value += np.add.reduceat(self.constants @ upstream, problems.offsets[:-1])
 
     def _run(
         self,
         on_narrow: Callable[..., None],
         on_wide: Callable[..., None],
+        number: type[np.floating[Any]],
         problems: Problems,
         *arrays: Array,
     ) -> None:
         counts = problems.lengths * self.tables.shape[1]
         order, narrow = problems.alike(), problems.fit_side_by_side() & (counts <= MOST_COUNTS)
-        grid, tables = self.grid, self.tables.astype(NUMBERS[self.accuracy])
+        grid, tables = self.grid, self.tables.astype(number)
         for kernel, chosen, weights in (
             (on_narrow, order[narrow[order]], tables),
             (on_wide, order[~narrow[order]], self.tables),

@@ -23,15 +23,15 @@ LARGEST_RATE = 1e4
 
 # arrays come from these two alone: every other way to call np.zeros or np.empty is compiled by itself
 @part_of_kernel
-def row_of_zeros(size: int, like: Any) -> Any:
-    """Return a row of numbers of the same type as those of another array."""
-    return np.zeros(np.int64(size), like.dtype)
+def row_of_zeros(size: int, number: Any) -> Any:
+    """Return a row of numbers of a type."""
+    return np.zeros(np.int64(size), number)
 
 
 @part_of_kernel
-def rows_of_zeros(rows: int, columns: int, like: Any) -> Any:
-    """Return rows of numbers of the same type as those of another array."""
-    return np.zeros((np.int64(rows), np.int64(columns)), like.dtype)
+def rows_of_zeros(rows: int, columns: int, number: Any) -> Any:
+    """Return rows of numbers of a type."""
+    return np.zeros((np.int64(rows), np.int64(columns)), number)
 
 
 @part_of_kernel
@@ -44,8 +44,8 @@ def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right:
     length: Any = np.int64(0)
     for lane in range(lists.size):
         length = max(length, offsets[lists[lane] + 1] - offsets[lists[lane]])
-    weight = rows_of_zeros(length, LANES, scores)
-    total, start = row_of_zeros(LANES, scores), row_of_zeros(LANES, scores)
+    weight = rows_of_zeros(length, LANES, scores.dtype)
+    total, start = row_of_zeros(LANES, scores.dtype), row_of_zeros(LANES, scores.dtype)
     for lane in range(LANES):
         total[lane] = start[lane] = 1.0
     times = 1
@@ -66,16 +66,17 @@ def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right:
 
 
 @part_of_kernel
-def first_rates(weight: Any, start: Any, squarings: int, phases: int) -> Any:
+def first_rates(weight: Any, start: Any, octaves: Any, phases: Any) -> Any:
     """Return y = w t and e = exp(-y) at the first time nodes, until t has doubled once or twice.
 
     Each phase, a time node, has as many rows as there are items.
     """
     # loops, since whole-array expressions take seconds to compile
     length = weight.shape[0]
-    y, e = rows_of_zeros(phases * length, LANES, weight), rows_of_zeros(phases * length, LANES, weight)
+    rows, number = phases * length, weight.dtype
+    y, e = rows_of_zeros(rows, LANES, number), rows_of_zeros(rows, LANES, number)
     for phase in range(phases):
-        factor = 2.0 ** (squarings * phase / phases)
+        factor = 2.0 ** (octaves * phase / phases)
         for j in range(length):
             for lane in range(LANES):
                 rate = factor * start[lane] * weight[j, lane]
@@ -85,13 +86,13 @@ def first_rates(weight: Any, start: Any, squarings: int, phases: int) -> Any:
 
 
 @part_of_kernel
-def advance(y_next: Any, e_next: Any, phase: int, y: Any, e: Any, own: Any, twice: bool) -> None:
+def advance(y_next: Any, e_next: Any, phase: Any, y: Any, e: Any, own: Any, octaves: Any) -> None:
     """Take over y, e and y e of a time node, and go on to where y is 2 or 4 times as large.
 
     exp(-2 y) is the square of exp(-y), so no exponential is needed. While y is small, and squaring would
     double the error of a number near 1 again and again, four terms of its series are exact.
     """
-    factor = 4.0 if twice else 2.0
+    factor, twice = 2.0**octaves, octaves == 2
     length = y.shape[0]
     for j in range(length):
         row = phase * length + j
@@ -111,22 +112,46 @@ def advance(y_next: Any, e_next: Any, phase: int, y: Any, e: Any, own: Any, twic
 @part_of_kernel
 def falling_order(scores: Any) -> Any:
     """Return the places of the scores from the highest to the lowest, ties as they come."""
-    turned = row_of_zeros(scores.size, scores)
-    for place in range(scores.size):
-        turned[place] = -scores[place]
-    return np.argsort(turned, kind="mergesort")
+    # numpy's own sort would take four times as long to compile
+    size = scores.size
+    order, merged = row_of_zeros(size, np.int64), row_of_zeros(size, np.int64)
+    for place in range(size):
+        order[place] = place
+    width = 1
+    while width < size:
+        for start in range(0, size, 2 * width):
+            middle, stop = min(start + width, size), min(start + 2 * width, size)
+            left, right = start, middle
+            for place in range(start, stop):
+                if left < middle and (right == stop or scores[order[left]] >= scores[order[right]]):
+                    merged[place] = order[left]
+                    left += 1
+                else:
+                    merged[place] = order[right]
+                    right += 1
+        order, merged = merged, order
+        width *= 2
+    return order
 
 
 @part_of_kernel
 def below_highest(scores: Any) -> Any:
     """Return the order by falling score, the scores below the highest, their weights and the sum of these."""
     order = falling_order(scores)
-    h, weight, total = row_of_zeros(scores.size, scores), row_of_zeros(scores.size, scores), 0.0
+    h, weight = row_of_zeros(scores.size, scores.dtype), row_of_zeros(scores.size, scores.dtype)
+    total = 0.0
     for j in range(scores.size):
         h[j] = scores[order[j]] - scores[order[0]]
         weight[j] = math.exp(h[j])
         total += weight[j]
     return order, h, weight, total
+
+
+@part_of_kernel
+def series_before(step: Any) -> Any:
+    """Return what time nodes before the first sum up to, in units of t and of t^2 there: geometric series."""
+    ratio = math.exp(step)
+    return 1.0 / (ratio - 1.0), 1.0 / (ratio * ratio - 1.0)
 
 
 @part_of_kernel
@@ -136,31 +161,70 @@ def tail_value(w: Any, total: Any, first: Any, second: Any, s1: Any, s2: Any) ->
 
 
 @part_of_kernel
-def add_tail(
-    gradient: Any, weight: Any, total: Any, first_alpha: Any, crossed_alpha: Any, s1: Any, s2: Any
-) -> float:
-    """Add to the gradient what lies before the first time node, and return its part of V.
+def tail_change(w: Any, total: Any, first: Any, crossed: Any, all_crossed: Any, s1: Any, s2: Any) -> Any:
+    """Return what lies before the first time node of one item's part of V, and of the gradient there.
 
-    `first_alpha` is alpha_d f(1), `crossed_alpha` alpha_d (f(1) - f(2)), summed over functions.
+    `first` is alpha_d f(1), `crossed` alpha_d (f(1) - f(2)), both summed over functions, and `all_crossed`
+    the sum of w_d times the latter over the list.
     """
-    crossed = 0.0
-    for j in range(gradient.size):
-        crossed += crossed_alpha[j] * weight[j]
-    whole = 0.0
-    for j in range(gradient.size):
-        w, a1, a12 = weight[j], first_alpha[j], crossed_alpha[j]
-        others = total - w
-        whole += w * a1 * s1 - w * s2 * (w * a1 + others * a12)
-        gradient[j] += a1 * w * s1 - s2 * w * (2 * a1 * w + others * a12 + crossed - a12 * w)
-    return whole
+    others = total - w
+    part = w * first * s1 - w * s2 * (w * first + others * crossed)
+    return part, first * w * s1 - s2 * w * (2 * first * w + others * crossed + all_crossed - crossed * w)
 
 
 @part_of_kernel
-def tail_alphas(upstream: Any, first: Any, second: Any, start: Any, stop: Any) -> Any:
-    """Return alpha_d f(1) and alpha_d (f(1) - f(2)) of some rows, summed over functions."""
-    first_alpha, crossed_alpha = row_of_zeros(stop - start, upstream), row_of_zeros(stop - start, upstream)
+def add_tails(
+    found: Any,
+    whole: Any,
+    weight: Any,
+    total: Any,
+    start: Any,
+    step: Any,
+    alpha: Any,
+    first: Any,
+    crossed: Any,
+) -> None:
+    """Add to the gradients and to V of all lanes, in units of the step, what lies before the first time node.
+
+    `alpha` holds the rows of one function after those of another; `first` is f(1) of each, `crossed` is
+    f(1) - f(2).
+    """
+    length, number = weight.shape[0], weight.dtype
+    once, twice = series_before(step)
+    first_alpha, crossed_alpha = rows_of_zeros(length, LANES, number), rows_of_zeros(length, LANES, number)
+    all_crossed = row_of_zeros(LANES, number)
     for f in range(first.size):
-        for j in range(stop - start):
-            first_alpha[j] += upstream[f, start + j] * first[f]
-            crossed_alpha[j] += upstream[f, start + j] * (first[f] - second[f])
-    return first_alpha, crossed_alpha
+        for j in range(length):
+            for lane in range(LANES):
+                first_alpha[j, lane] += alpha[f * length + j, lane] * first[f]
+                crossed_alpha[j, lane] += alpha[f * length + j, lane] * crossed[f]
+    for j in range(length):
+        for lane in range(LANES):
+            all_crossed[lane] += crossed_alpha[j, lane] * weight[j, lane]
+    for j in range(length):
+        for lane in range(LANES):
+            s1, s2 = once * start[lane], twice * start[lane] * start[lane]
+            a1, a12 = first_alpha[j, lane], crossed_alpha[j, lane]
+            part, slope = tail_change(weight[j, lane], total[lane], a1, a12, all_crossed[lane], s1, s2)
+            whole[lane] += part
+            found[j, lane] += slope
+
+
+@part_of_kernel
+def add_tail(
+    found: Any, weight: Any, total: Any, s1: Any, s2: Any, alpha: Any, first: Any, second: Any
+) -> float:
+    """Add to the gradient of one list what lies before the first time node, and return its part of V."""
+    first_alpha, crossed_alpha = row_of_zeros(found.size, found.dtype), row_of_zeros(found.size, found.dtype)
+    all_crossed, whole = 0.0, 0.0
+    for f in range(first.size):
+        for j in range(found.size):
+            first_alpha[j] += alpha[f, j] * first[f]
+            crossed_alpha[j] += alpha[f, j] * (first[f] - second[f])
+    for j in range(found.size):
+        all_crossed += crossed_alpha[j] * weight[j]
+    for j in range(found.size):
+        part, slope = tail_change(weight[j], total, first_alpha[j], crossed_alpha[j], all_crossed, s1, s2)
+        whole += part
+        found[j] += slope
+    return whole

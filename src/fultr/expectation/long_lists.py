@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered, part_of_kernel
+from fultr.compiled import compiled_reordered, part_of_one_kernel
 from fultr.expectation.lanes import (
     LARGEST_RATE,
     add_tail,
     below_highest,
     row_of_zeros,
     rows_of_zeros,
-    tail_alphas,
+    series_before,
     tail_value,
 )
 
@@ -64,49 +64,49 @@ def _run(
     nodes, _, coefficients, first, second = sums
     functions, count = coefficients.shape
     differentiate = upstream.size > 0
+    once, twice = series_before(step)
     for which in problems:
         row, length = offsets[which], offsets[which + 1] - offsets[which]
         order, h, weight, total = below_highest(scores[row : row + length])
-        known = rows_of_zeros(functions if differentiate else 0, length, scores)
-        alpha = rows_of_zeros(count if differentiate else 0, length, nodes)
+        known = rows_of_zeros(functions if differentiate else 0, length, scores.dtype)
+        alpha = rows_of_zeros(count if differentiate else 0, length, nodes.dtype)
         for f in range(known.shape[0]):
             for j in range(length):
                 known[f, j] = upstream[f, row + order[j]]
                 for m in range(count):
                     alpha[m, j] += known[f, j] * coefficients[f, m]
-        expected = rows_of_zeros(0 if differentiate else functions, length, nodes)
-        slopes = row_of_zeros(length, nodes)
+        expected = rows_of_zeros(0 if differentiate else functions, length, nodes.dtype)
+        slopes = row_of_zeros(length, nodes.dtype)
         whole = _follow(h, total, grid, sums, alpha, expected, slopes)
         start = math.exp(-left) / total
-        s1, s2 = step * start, step * start**2 / 3
+        s1, s2 = once * start, twice * start**2
         if differentiate:
-            found = row_of_zeros(length, scores)
+            found = row_of_zeros(length, scores.dtype)
             for j in range(length):
                 found[j] = slopes[j]
-            first_alpha, crossed_alpha = tail_alphas(known, first, second, np.int64(0), length)
-            value[which] = whole + add_tail(found, weight, total, first_alpha, crossed_alpha, s1, s2)
+            value[which] = step * (whole + add_tail(found, weight, total, s1, s2, known, first, second))
             for j in range(length):
-                gradient[row + order[j]] = found[j]
+                gradient[row + order[j]] = step * found[j]
         for f in range(expected.shape[0]):
             for j in range(length):
                 tail = tail_value(weight[j], total, first[f], second[f], s1, s2)
-                values[f, row + order[j]] = expected[f, j] + tail
+                values[f, row + order[j]] = step * (expected[f, j] + tail)
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _follow(h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, gradient: Any) -> float:
     """Run through the time nodes; add to the values or, with alpha, to the gradient and return V."""
     differentiate = alpha.size > 0
     step, left, right = grid
     nodes, rests, coefficients, _, _ = sums
     count, length = nodes.size, h.size
-    y_next, e_next = row_of_zeros(length, h), row_of_zeros(length, h)
-    y, e = row_of_zeros(length, nodes), row_of_zeros(length, nodes)
-    own, share = row_of_zeros(length, nodes), row_of_zeros(length, nodes)
+    y_next, e_next = row_of_zeros(length, h.dtype), row_of_zeros(length, h.dtype)
+    y, e = row_of_zeros(length, nodes.dtype), row_of_zeros(length, nodes.dtype)
+    own, share = row_of_zeros(length, nodes.dtype), row_of_zeros(length, nodes.dtype)
     later, later_alpha = _sums_of_later(h, alpha, count, differentiate)
     # sums over the time nodes so far, relative to the present one, for items that are followed later on
-    past, past_all = row_of_zeros(count, h), 0.0
-    typed = row_of_zeros(3, nodes)  # numbers that enter vector loops must have their type
+    past, past_all = row_of_zeros(count, h.dtype), 0.0
+    typed = row_of_zeros(3, nodes.dtype)  # numbers that enter vector loops must have their type
     typed[2] = 1
     u = -math.log(total) - left
     # a bare 0 is a type of its own to numba, and would have what it is passed to compiled once more
@@ -132,7 +132,7 @@ def _follow(h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, g
         past_all *= 0.5
         for m in range(count):
             past[m] *= 0.5
-            product = step * nodes[m] ** arrived * math.exp(-rests[m] * rate * later[followed])
+            product = nodes[m] ** arrived * math.exp(-rests[m] * rate * later[followed])
             if product < SMALLEST:
                 continue
             product *= _gather(share, own, e, nodes[m], rests[m], arrived, followed)
@@ -153,11 +153,11 @@ def _follow(h: Any, total: Any, grid: Any, sums: Any, alpha: Any, values: Any, g
     return whole
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _sums_of_later(h: Any, alpha: Any, count: int, differentiate: bool) -> Any:
     """Return for each item the sums of w and of alpha w from it on, relative to its own w."""
     length = h.size
-    later, later_alpha = row_of_zeros(length + 1, h), rows_of_zeros(count, length + 1, h)
+    later, later_alpha = row_of_zeros(length + 1, h.dtype), rows_of_zeros(count, length + 1, h.dtype)
     for j in range(length - 1, -1, -1):
         ratio = math.exp(h[j + 1] - h[j]) if j + 1 < length else 0.0
         later[j] = 1.0 + ratio * later[j + 1]
@@ -167,7 +167,7 @@ def _sums_of_later(h: Any, alpha: Any, count: int, differentiate: bool) -> Any:
     return later, later_alpha
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _take(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, start: int, stop: int) -> None:
     for j in range(start, stop):
         y[j] = y_next[j]
@@ -177,7 +177,7 @@ def _take(y_next: Any, e_next: Any, y: Any, e: Any, own: Any, start: int, stop: 
         e_next[j] *= e_next[j]
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _gather(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop: int) -> Any:
     """Return the product of all g_j = s + (1 - s) e_j, and set share = y e / g."""
     product = node / node
@@ -188,7 +188,7 @@ def _gather(share: Any, own: Any, e: Any, node: Any, rest: Any, start: int, stop
     return product
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _dot(left: Any, right: Any, start: int, stop: int) -> Any:
     result = left[0] - left[0]
     for j in range(start, stop):
@@ -196,13 +196,13 @@ def _dot(left: Any, right: Any, start: int, stop: int) -> Any:
     return result
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _add_scaled(found: Any, share: Any, factor: float, start: int, stop: int) -> None:
     for j in range(start, stop):
         found[j] += factor * share[j]
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _add_gradient(
     found: Any, y: Any, share: Any, alpha: Any, typed: Any, rest: Any, start: int, stop: int
 ) -> None:

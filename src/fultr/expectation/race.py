@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.compiled import compiled, part_of_kernel
+from fultr.compiled import compiled, part_of_one_kernel
 from fultr.errors import InputError
-from fultr.expectation.lanes import falling_order
+from fultr.expectation.lanes import falling_order, row_of_zeros
 from fultr.expectation.threads import for_kernel, over_threads
 
 WIDEST_RANGE = 600.0
@@ -138,15 +138,15 @@ def _centre(lists: Any, scores: Any, offsets: Any, levels: Any, spreads: Any) ->
         if start == stop:
             continue
         # loops, since whole-array expressions take seconds to compile
-        own = scores[start:stop]
-        highest = lowest = own[0]
-        for item in range(own.size):
-            highest, lowest = max(highest, own[item]), min(lowest, own[item])
+        highest = lowest = scores[start]
+        for row in range(start, stop):
+            highest, lowest = max(highest, scores[row]), min(lowest, scores[row])
         if highest - lowest <= WIDEST_RANGE:
             spreads[index] = highest - lowest
-            for item in range(own.size):
-                levels[start + item] = own[item] - highest
+            for row in range(start, stop):
+                levels[row] = scores[row] - highest
             continue
+        own = scores[start:stop]
         level = 0.0
         above = highest
         for item in falling_order(own):
@@ -180,17 +180,17 @@ def _race(lists: Any, levels: Any, offsets: Any, waiting: Any, order: Any) -> No
             _race_of_list(levels[start:stop], own, start, order)
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _race_of_list(levels: Any, waiting: Any, start: int, order: Any) -> None:
     length = levels.size
     lowest = 0.0
     for item in range(length):
         lowest = min(lowest, levels[item])
     in_logarithms = lowest < -WIDEST_RANGE
-    delay, arrival = np.empty(length), np.empty(length)
+    delay, arrival = row_of_zeros(length, np.float64), row_of_zeros(length, np.float64)
     for item in range(length):
         delay[item] = -levels[item] if in_logarithms else math.exp(-levels[item])
-    earlier = np.empty(length, np.int64)
+    earlier = row_of_zeros(length, np.int64)
     for sample in range(order.shape[0]):
         waits = waiting[sample * length : (sample + 1) * length]
         ranking = order[sample, start : start + length]
@@ -198,7 +198,9 @@ def _race_of_list(levels: Any, waiting: Any, start: int, order: Any) -> None:
             wait = waits[item]
             arrival[item] = np.log(wait) + delay[item] if in_logarithms else wait * delay[item]
         if length > LONGEST_COUNTED:
-            fastest = np.argsort(arrival, kind="mergesort")
+            for item in range(length):
+                arrival[item] = -arrival[item]
+            fastest = falling_order(arrival)
             for item in range(length):
                 ranking[item] = fastest[item]
         else:
@@ -207,7 +209,7 @@ def _race_of_list(levels: Any, waiting: Any, start: int, order: Any) -> None:
                 ranking[earlier[item]] = item
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _count_earlier(arrival: Any, earlier: Any) -> None:
     """Count, for each item, those that arrive before it; the first of two equals counts as earlier.
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled, part_of_kernel
+from fultr.compiled import compiled, part_of_kernel, part_of_one_kernel
+from fultr.expectation.lanes import row_of_zeros
 from fultr.expectation.race import WIDEST_RANGE
 
 
@@ -59,12 +60,12 @@ def plrank_of_lists(
             _plrank(levels[start:stop], start, cut, tables, upstream, order, gradient[start:stop])
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _reinforce(levels: Any, start: int, tables: Any, upstream: Any, order: Any, gradient: Any) -> None:
     samples, length = order.shape[0], levels.size
     masses, in_logarithms = _masses(levels)
-    chance, kept = np.empty(length), np.empty(length)
-    rewards = np.empty(samples)
+    chance, kept = row_of_zeros(length, np.float64), row_of_zeros(length, np.float64)
+    rewards = row_of_zeros(samples, np.float64)
     for sample in range(samples):
         rewards[sample] = _reward(order[sample, start : start + length], start, tables, upstream)
     # see sampled.reinforce_gradient: the mean contains the sample itself, S - 1 makes up for it
@@ -82,7 +83,7 @@ def _reinforce(levels: Any, start: int, tables: Any, upstream: Any, order: Any, 
             gradient[ranking[place]] += advantage * (1.0 - chance[place] * passed)
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _reward(ranking: Any, start: int, tables: Any, upstream: Any) -> Any:
     reward = 0.0
     for function in range(tables.shape[0]):
@@ -91,13 +92,13 @@ def _reward(ranking: Any, start: int, tables: Any, upstream: Any) -> Any:
     return reward
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order: Any, gradient: Any) -> None:
     samples, length, functions = order.shape[0], levels.size, tables.shape[0]
     masses, in_logarithms = _masses(levels)
-    chance, kept = np.empty(length), np.empty(length)
-    own_sum = np.empty(functions)  # X of the function's weights f(k)
-    to_come = np.zeros(cut + 1)  # PR, with its zero after the last position
+    chance, kept = row_of_zeros(length, np.float64), row_of_zeros(length, np.float64)
+    own_sum = row_of_zeros(functions, np.float64)  # X of the function's weights f(k)
+    to_come = row_of_zeros(cut + 1, np.float64)  # PR, with its zero after the last position
     for sample in range(samples):
         ranking = order[sample, start : start + length]
         _walk(masses, in_logarithms, ranking, cut, chance, kept)
@@ -123,7 +124,7 @@ def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order
         gradient[item] /= samples
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _last_weighted_position(tables: Any, length: int) -> int:
     """Find the last position of a list of this length at which any weight is not 0."""
     for place in range(length - 1, -1, -1):
@@ -141,7 +142,7 @@ def _masses(levels: Any) -> Any:
     for item in range(levels.size):
         lowest = min(lowest, levels[item])
     in_logarithms = lowest < -WIDEST_RANGE
-    masses = np.empty(levels.size)
+    masses = row_of_zeros(levels.size, np.float64)
     for item in range(levels.size):
         masses[item] = levels[item] if in_logarithms else np.exp(levels[item])
     return masses, in_logarithms
@@ -166,7 +167,7 @@ def _walk(masses: Any, in_logarithms: bool, ranking: Any, cut: int, chance: Any,
         chance[place] = masses[ranking[place]] * inverse
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _walk_in_logarithms(levels: Any, ranking: Any, cut: int, chance: Any, kept: Any) -> None:
     left = -np.inf
     for place in range(ranking.size - 1, -1, -1):

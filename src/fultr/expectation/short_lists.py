@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered, part_of_kernel
+from fultr.compiled import compiled_reordered, part_of_kernel, part_of_one_kernel
 from fultr.expectation.lanes import (
     LANES,
-    add_tail,
+    add_tails,
     advance,
     first_rates,
     prepared,
     row_of_zeros,
     rows_of_zeros,
-    tail_alphas,
+    series_before,
     tail_value,
 )
 
@@ -32,28 +32,30 @@ def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums:
     """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows)."""
     step, left, right = grid
     nodes, rests, coefficients, first, second = sums
-    functions = coefficients.shape[0]
+    functions, number = coefficients.shape[0], nodes.dtype
+    once, twice = series_before(step)
+    phase, octaves = np.int64(0), np.int64(1)  # bare numbers are types of their own to numba
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, 1, 1)
-        y, e, own, share = _room(length, nodes)
-        found = rows_of_zeros(functions * length, LANES, nodes)
-        product = row_of_zeros(LANES, nodes)
+        y_next, e_next = first_rates(weight, start, octaves, octaves)
+        y, e, own, share = _room(length, number)
+        found = rows_of_zeros(functions * length, LANES, number)
+        product = row_of_zeros(LANES, number)
         for _ in range(times):
-            advance(y_next, e_next, 0, y, e, own, False)
+            advance(y_next, e_next, phase, y, e, own, octaves)
             for m in range(nodes.size):
-                _products(product, e, nodes[m], rests[m], step)
+                _products(product, e, nodes[m], rests[m])
                 _shares(share, own, e, nodes[m], rests[m])
                 for f in range(functions):
                     _add_values(found, f * length, share, product, coefficients[f, m])
         for lane in range(lists.size):
             row = offsets[lists[lane]]
-            s1, s2 = step * start[lane], step * start[lane] ** 2 / 3
+            s1, s2 = once * start[lane], twice * start[lane] ** 2
             for j in range(offsets[lists[lane] + 1] - row):
                 for f in range(functions):
                     tail = tail_value(weight[j, lane], total[lane], first[f], second[f], s1, s2)
-                    values[f, row + j] = found[f * length + j, lane] + tail
+                    values[f, row + j] = step * (found[f * length + j, lane] + tail)
 
 
 @compiled_reordered
@@ -62,52 +64,54 @@ def short_list_gradient(
 ) -> None:
     """Write V = sum_{f, d} upstream[f, d] E[f(rank d)] of each list, and dV/dh of each of its rows."""
     step, left, right = grid
-    nodes, rests, coefficients, first, second = sums
-    one = nodes[0] / nodes[0]  # of the right type
+    nodes, rests, coefficients, _, _ = sums
+    number, one = nodes.dtype, nodes[0] / nodes[0]  # of the right type
+    ones = row_of_zeros(nodes.size, number)
+    for m in range(nodes.size):
+        ones[m] = one
+    phase, octaves = np.int64(0), np.int64(1)  # bare numbers are types of their own to numba
     for block in range(0, problems.size, LANES):
         lists = problems[block : block + LANES]
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
-        y_next, e_next = first_rates(weight, start, 1, 1)
-        y, e, own, share = _room(length, nodes)
-        alpha = _alphas(offsets, lists, length, upstream, coefficients, nodes)
-        found = rows_of_zeros(length, LANES, nodes)
-        product, sum_own = row_of_zeros(LANES, nodes), row_of_zeros(LANES, nodes)
-        whole = row_of_zeros(LANES, scores)
+        y_next, e_next = first_rates(weight, start, octaves, octaves)
+        y, e, own, share = _room(length, number)
+        alpha = _alphas(offsets, lists, length, upstream, coefficients)
+        found = rows_of_zeros(length, LANES, number)
+        product, sum_own = row_of_zeros(LANES, number), row_of_zeros(LANES, number)
+        whole = row_of_zeros(LANES, scores.dtype)
         for _ in range(times):
-            advance(y_next, e_next, 0, y, e, own, False)
+            advance(y_next, e_next, phase, y, e, own, octaves)
             for m in range(nodes.size):
-                _products(product, e, nodes[m], rests[m], step)
+                _products(product, e, nodes[m], rests[m])
                 _shares(share, own, e, nodes[m], rests[m])
                 _sum_own(sum_own, share, alpha, m * length)
                 for lane in range(LANES):
                     whole[lane] += product[lane] * sum_own[lane]
                 _add_gradient(found, y, share, alpha, m * length, product, sum_own, rests[m], one)
+        # of s^(k-1), the first is 1, and the second less by 1 - s
+        add_tails(found, whole, weight, total, start, step, alpha, ones, rests)
         for lane in range(lists.size):
-            row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
-            for j in range(stop - row):
-                gradient[row + j] = found[j, lane]
-            first_alpha, crossed_alpha = tail_alphas(upstream, first, second, row, stop)
-            s1, s2 = step * start[lane], step * start[lane] ** 2 / 3
-            value[lists[lane]] = whole[lane] + add_tail(
-                gradient[row:stop], weight[:, lane], total[lane], first_alpha, crossed_alpha, s1, s2
-            )
+            row = offsets[lists[lane]]
+            value[lists[lane]] = step * whole[lane]
+            for j in range(offsets[lists[lane] + 1] - row):
+                gradient[row + j] = step * found[j, lane]
 
 
 @part_of_kernel
-def _room(length: int, nodes: Any) -> Any:
+def _room(length: int, number: Any) -> Any:
     return (
-        rows_of_zeros(length, LANES, nodes),
-        rows_of_zeros(length, LANES, nodes),
-        rows_of_zeros(length, LANES, nodes),
-        rows_of_zeros(length, LANES, nodes),
+        rows_of_zeros(length, LANES, number),
+        rows_of_zeros(length, LANES, number),
+        rows_of_zeros(length, LANES, number),
+        rows_of_zeros(length, LANES, number),
     )
 
 
-@part_of_kernel
-def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: Any, nodes: Any) -> Any:
+@part_of_one_kernel
+def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: Any) -> Any:
     """Return alpha_{d,m} = sum_f upstream[f, d] c[f, m], the rows of each m after those of the one before."""
     functions, count = coefficients.shape
-    alpha = rows_of_zeros(count * length, LANES, nodes)
+    alpha = rows_of_zeros(count * length, LANES, coefficients.dtype)
     for lane in range(lists.size):
         row = offsets[lists[lane]]
         for j in range(offsets[lists[lane] + 1] - row):
@@ -120,10 +124,10 @@ def _alphas(offsets: Any, lists: Any, length: Any, upstream: Any, coefficients: 
 
 
 @part_of_kernel
-def _products(product: Any, e: Any, node: Any, rest: Any, step: Any) -> None:
-    """Set product = step times all g_j = s + (1 - s) e_j."""
+def _products(product: Any, e: Any, node: Any, rest: Any) -> None:
+    """Set product to that of all g_j = s + (1 - s) e_j."""
     for lane in range(LANES):
-        product[lane] = step
+        product[lane] = 1
     for j in range(e.shape[0]):
         for lane in range(LANES):
             product[lane] = max(product[lane] * (node + rest * e[j, lane]), SMALLEST)
@@ -137,7 +141,7 @@ def _shares(share: Any, own: Any, e: Any, node: Any, rest: Any) -> None:
             share[j, lane] = own[j, lane] / (node + rest * e[j, lane])
 
 
-@part_of_kernel
+@part_of_one_kernel
 def _add_values(found: Any, start: int, share: Any, product: Any, coefficient: Any) -> None:
     for j in range(share.shape[0]):
         for lane in range(LANES):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,11 +43,20 @@ def over_threads(
         for part in waiting:
             kernel(part, *arguments)
 
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(work) for _ in range(threads - 1)]
-        work()
-        for other in others:
-            other.result()
+    others = [_pool(threads).submit(work) for _ in range(threads - 1)]
+    work()
+    for other in others:
+        other.result()
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return threads that stay: a new one must get memory of its own, which can take longer than its work."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="fultr")
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has none of the threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def for_kernel(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:
