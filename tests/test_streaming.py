@@ -27,7 +27,7 @@ from fultr import (
     simulate_clicks,
     write_log,
 )
-from fultr.clicks import simulation, streamed_simulation
+from fultr.clicks import drawing, streamed_simulation
 from fultr.clicks.streamed_simulation import simulate_log
 from fultr.data import impression_runs, streamed_rows, table_files, write_aggregated_log
 from fultr.data.compact_log import Cells
@@ -401,7 +401,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_a_streamed_simulation_is_the_simulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], name: str, form: Any
 ) -> None:
-    for module in (simulation, streamed_simulation):
+    for module in (drawing, streamed_simulation):
         monkeypatch.setattr(module, "IMPRESSIONS_A_STEP", 64)
     data, policy = some_data(), PlackettLuce(lambda features: features[:, 0])
     arguments: dict[str, Any] = {"seed": 5, **options}

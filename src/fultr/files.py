@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fultr.errors import InputError, WriteError
+
+Made = TypeVar("Made")
 
 
 @contextmanager
@@ -81,3 +85,16 @@ def existing_file(path: str | Path) -> Path:
     if found.stat().st_size == 0:
         raise InputError("is empty", file=found)
     return found
+
+
+def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:
+    """Return what `make` makes of the content of a JSON file; what is wrong is said with the file's name."""
+    file = existing_file(path)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no JSON file: {error}", file=file) from None
+    try:
+        return make(content)
+    except InputError as error:
+        raise error.located(file) from None

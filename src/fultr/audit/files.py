@@ -13,8 +13,7 @@ from typing import Any
 
 from fultr.audit.pictures import draw_shares
 from fultr.audit.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
-from fultr.errors import InputError
-from fultr.files import existing_file, make_folder, write_text
+from fultr.files import make_folder, read_json, write_text
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
 PICTURES = ("audit.png", "audit.svg")
@@ -41,15 +40,7 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
 
 def read_audit(path: str | Path) -> Audit:
     """Read an audit.json that `write_audit` wrote."""
-    file = existing_file(path)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"is no JSON file: {error}", file=file) from None
-    try:
-        return Audit.from_dict(content)
-    except InputError as error:
-        raise error.located(file) from None
+    return read_json(path, Audit.from_dict)
 
 
 def _group_rows(audit: Audit) -> Iterator[dict[str, Any]]:

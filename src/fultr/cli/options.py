@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from fultr.click_model import PositionBias
 from fultr.data.log_table import OPTIONAL, REQUIRED
 from fultr.errors import InputError
-from fultr.files import existing_file
+from fultr.files import read_json
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
@@ -41,15 +40,7 @@ def position_bias(eta: float | None, file: Path | None) -> PositionBias | None:
         return None if eta is None else PositionBias.power(eta)
     if eta is not None:
         raise InputError("give --eta or --bias, not both")
-    existing = existing_file(file)
-    try:
-        content = json.loads(existing.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"is no JSON file: {error}", file=file) from None
-    try:
-        return PositionBias.from_dict(content)
-    except InputError as error:
-        raise error.located(file) from None
+    return read_json(file, PositionBias.from_dict)
 
 
 def renamed_columns(pairs: list[str] | None) -> dict[str, str]:

@@ -7,9 +7,10 @@ from fultr.clicks.bias_files import read_bias, write_bias
 from fultr.clicks.bias_harvest import estimate_bias_harvest
 from fultr.clicks.bias_methods import BiasComparison, compare_biases, estimate_bias, supported_methods
 from fultr.clicks.bias_swap import estimate_bias_swap
+from fultr.clicks.drawing import Planting
 from fultr.clicks.noise import NoiseEstimate, estimate_noise
 from fultr.clicks.readiness import Readiness, judge_readiness, severe_lines
-from fultr.clicks.simulation import Planting, simulate_clicks
+from fultr.clicks.simulation import simulate_clicks
 from fultr.clicks.streamed_simulation import simulate_log
 
 __all__ = [

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from fultr.clicks.bias_estimate import BiasEstimate
-from fultr.errors import InputError
-from fultr.files import existing_file, write_text
+from fultr.files import read_json, write_text
 
 
 def write_bias(estimate: BiasEstimate, path: str | Path, *, tail: Literal["power"] | None = None) -> None:
@@ -19,12 +18,4 @@ def write_bias(estimate: BiasEstimate, path: str | Path, *, tail: Literal["power
 
 def read_bias(path: str | Path) -> BiasEstimate:
     """Read an estimate that `write_bias` wrote, with its intervals, counts and notes."""
-    file = existing_file(path)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"is no JSON file: {error}", file=file) from None
-    try:
-        return BiasEstimate.from_dict(content)
-    except InputError as error:
-        raise error.located(file) from None
+    return read_json(path, BiasEstimate.from_dict)
