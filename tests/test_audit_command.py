@@ -164,8 +164,8 @@ def estimate_on(clicks: Path) -> BiasEstimate:
 def test_an_estimated_bias_brings_its_intervals(
     ranker: FairRanker, run: Path, clicks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    estimate = estimate_on(clicks)
-    write_bias(estimate, tmp_path / "bias.json", tail="power")
+    estimate = estimate_on(clicks).with_tail()
+    write_bias(estimate, tmp_path / "bias.json")
     found = audit(read_log(clicks), {str(run): ranker}, position_bias=estimate)
     assert found.bias_uncertainty == "intervals"
     options = (clicks, "--policy", run, "--bias", tmp_path / "bias.json")
@@ -174,6 +174,9 @@ def test_an_estimated_bias_brings_its_intervals(
     assert "estimated, with intervals" in out
     assert "If the position bias is off (low ends of the intervals, high ends" in out
     assert "is an assumption" not in out
+    known = tuple(np.nan if position == 4 else value for position, value in enumerate(estimate.values, 1))
+    write_bias(replace(estimate, values=known, insufficient=(4,), tail=None), tmp_path / "short.json")
+    assert "ends at position 3" in refusal(capsys, clicks, "--bias", tmp_path / "short.json")
     (tmp_path / "plain.json").write_text(json.dumps({"values": [1, 0.5], "beyond": 1.0}))
     assert "is an assumption" in result_of(capsys, clicks, "--bias", tmp_path / "plain.json")[1]
 
@@ -302,7 +305,7 @@ def test_what_cannot_be_audited_is_named(
     assert "is a file, not a folder" in refusal(capsys, clicks, "--out", clicks / "deep" / "er")
     log = read_log(clicks)
     write_log(replace(log, position_bias=None), tmp_path / "bare.csv")
-    assert "exposure needs the examination" in refusal(capsys, tmp_path / "bare.csv")
+    assert "give --eta 1 or --bias FILE" in refusal(capsys, tmp_path / "bare.csv")
     assert result_of(capsys, tmp_path / "bare.csv", "--policy", run)[0] == 0
     nameless = replace(log, data=replace(log.data, group=np.full(log.data.rows, -1), group_names=()))
     write_log(nameless, tmp_path / "nameless.parquet")
@@ -324,9 +327,14 @@ def test_severe_findings_on_the_log_are_repeated(
     whole = simulate_clicks(splits.test, RandomRanking(), BIAS, clicks=600, seed=1)
     write_log(whole, tmp_path / "whole.parquet")
     write_log(whole.drop_empties(), tmp_path / "dropped.parquet")
-    assert commands.json_of(capsys, "audit", tmp_path / "whole.parquet")["findings"] == []
-    (finding,) = commands.json_of(capsys, "audit", tmp_path / "dropped.parquet")["findings"]
-    assert finding["severity"] == "severe"
+    whole_findings, findings = (
+        commands.json_of(capsys, "audit", tmp_path / name)["findings"]
+        for name in ("whole.parquet", "dropped.parquet")
+    )
+    inspected = commands.json_of(capsys, "inspect", tmp_path / "whole.parquet")["findings"]
+    assert whole_findings == inspected
+    assert "severe" not in {finding["severity"] for finding in whole_findings}
+    (finding,) = (finding for finding in findings if finding["severity"] == "severe")
     assert "were dropped" in finding["sentence"]
     printed = " ".join(commands.result_of(capsys, "audit", tmp_path / "dropped.parquet")[1].split())
     assert "Impressions without a click were dropped" in printed

@@ -67,8 +67,9 @@ def test_a_file_is_a_position_bias_and_the_whole_estimate(tmp_path: Path, tail: 
     found = estimate(1.0, 0.5, NAN, 0.2, eta=0.8)
     write_bias(found, path, tail=tail)  # type: ignore[arg-type]
     assert position_bias(None, path) == found.to_position_bias(tail)  # type: ignore[arg-type]
-    assert repr(read_bias(path).to_dict()) == repr(found.to_dict())
-    assert read_bias(path).to_dict() == found.to_dict()
+    assert read_bias(path).tail == tail
+    assert repr(read_bias(path).to_dict()) == repr(found.to_dict(tail))
+    assert read_bias(path).to_dict() == found.to_dict(tail)
     content = json.loads(path.read_text())
     assert content["positions"][2] == {
         "position": 3,

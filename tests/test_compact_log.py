@@ -224,7 +224,17 @@ def test_compacting_many_impressions_keeps_counts() -> None:
     assert compact.cells.impressions.sum() == log.entries
     assert compact.cells.clicks.sum() == log.click.sum()
     assert compact.clicked_impressions.sum() == log.clicked.sum()
-    assert np.unique(compact.cells.row * 100 + compact.cells.position).size == compact.cells.row.size
+    # each once, and in order, so that sums are the same ones however a log was counted
+    assert (np.diff(compact.cells.row * 100 + compact.cells.position) > 0).all()
+
+
+def test_cells_are_in_order_where_few_of_many_positions_were_seen() -> None:
+    data = RankingDataset(np.zeros((1, 1)), [0, 1], query_id=[1])
+    log = ClickLog(data, lists=[0] * 5, position=[90, 3, 200, 3, 41], click=[1, 0, 0, 1, 0])
+    cells = log.compact().cells
+    assert cells.position.tolist() == [3, 41, 90, 200]
+    assert cells.impressions.tolist() == [2, 1, 1, 1]
+    assert cells.clicks.tolist() == [1, 0, 1, 0]
 
 
 @given(st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=8), min_size=1, max_size=6))

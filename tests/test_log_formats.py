@@ -657,6 +657,20 @@ def test_commands_take_counts_as_they_take_the_log(
         capsys, "compare", tmp_path / "counts.parquet", "--test", "german", "--out", tmp_path / "out"
     )
     assert "single impressions are needed" in line
+    for command in ("propensity", "noise"):
+        assert "single impressions are needed" in refusal(capsys, command, tmp_path / "counts.parquet")
+
+
+def test_counts_do_not_tell_how_many_impressions_had_no_click(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = simulated()
+    pd.DataFrame(counted(log)).to_csv(tmp_path / "counts.csv", index=False)
+    found = json_of(capsys, "inspect", tmp_path / "counts.csv", "--eta", 1)
+    assert found["impressions"] == len(log)
+    assert found["impressions_without_click"] is None
+    assert found["facts"]["impressions_without_click"] is None
+    assert "without a click" not in result_of(capsys, "inspect", tmp_path / "counts.csv", "--eta", 1)[1]
 
 
 def test_convert_writes_for_lightgbm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

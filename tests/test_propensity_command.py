@@ -521,7 +521,7 @@ def test_wrong_columns_are_named_with_row_and_value(
         ("random_file", ("--by", "group"), "must be the same in all rows of an impression"),
         ("random_file", ("--level", "1.5"), "column 'level': must lie between 0 and 1 (got 1.5)"),
         ("random_file", ("--longest", "1"), "--longest"),
-        ("random_file", ("--least-clicks", "100000"), "or a smaller --least-clicks; the log supports em"),
+        ("random_file", ("--least-clicks", "100000"), "a larger log, or a smaller --least-clicks\n"),
         ("random_file", ("--least-clicks", "100000", "--by", "query_id"), "has 100 values"),
         ("random_file", ("--relevance", "items", "--method", "swap"), "--relevance is for --method em"),
         ("random_file", ("--out", "bias.txt"), "bias.txt: a position bias is a .json file"),

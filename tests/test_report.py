@@ -535,7 +535,8 @@ def test_a_sweep_in_memory_gives_the_report_of_one_in_a_folder(log: ClickLog, ru
     assert [one.key for one in report.rankings] == ["logged", "lambda=0", "lambda=1", "lambda=10", "policy-1"]
     for one in stored.rankings:
         found = report.ranking(one.key).measured["validation"]
-        assert found.utility.value == pytest.approx(one.measured["validation"].utility.value, rel=1e-6)
+        # trained in single precision, on lists in another order
+        assert found.utility.value == pytest.approx(one.measured["validation"].utility.value, rel=1e-4)
     assert report.ranking("policy-1").measured["training"].disparity.value == limited.training_disparity_
 
 

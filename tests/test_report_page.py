@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,9 @@ HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(2)> \
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        pytest.skip(f"no browser ({', '.join(BROWSERS)}): install Debian's package chromium to test the page")
+        problem = f"no browser ({', '.join(BROWSERS)}): install Debian's package chromium to test the page"
+        assert "FULTR_NEEDS_BROWSER" not in os.environ, problem
+        pytest.skip(problem)
     made = Browser(program, tmp_path_factory.mktemp("browser"))
     yield made
     made.close()

@@ -27,6 +27,8 @@ from fultr import (
     write_log,
 )
 from fultr.cli.training_run import ShareDone
+from fultr.training.policy_files import read_policy_file
+from fultr.training.run_folder import CHECKPOINTS
 from tests.commands import json_of, result_of
 
 BIAS = PositionBias.power(1.0)
@@ -538,8 +540,10 @@ def check_what_is_left(out: Path) -> None:
     """After a kill, whatever has its final name is whole."""
     for file in out.glob("*.json"):
         json.loads(file.read_text())
-    for file in out.glob("*/*.safetensors" if (out / "results.json").exists() else "*.safetensors"):
-        load(file)
+    for file in out.rglob("*.safetensors"):
+        read_policy_file(file)
+        if file.parent.name != CHECKPOINTS:
+            load(file)
 
 
 @pytest.mark.parametrize(

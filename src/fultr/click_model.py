@@ -86,7 +86,7 @@ class PositionBias:
             if self.beyond == "error":
                 raise InputError(
                     f"position {longest} lies beyond the position bias, which has {known} values; give more"
-                    " values, or say what holds beyond them (beyond='zero' or the power of a tail)",
+                    " values, or say what holds beyond them (beyond=, or --tail power of fultr propensity)",
                     column="position",
                 )
             if not isinstance(self.beyond, str):

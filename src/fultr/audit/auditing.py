@@ -13,12 +13,12 @@ from fultr.arguments import Progress, whole_number
 from fultr.audit.checks import (
     check_limit,
     counted,
+    findings_on,
     named_policies,
     noise_to_take_off,
     notes_on_log,
     queries_of_pairs,
     refuse_training_queries,
-    severe_findings,
 )
 from fultr.audit.contributions import Clicks, Contributions
 from fultr.audit.curves import examination_for
@@ -35,6 +35,7 @@ from fultr.audit.result import (
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import BiasEstimate
 from fultr.data import ClickLog, CompactLog
+from fultr.data.inspection import ImpressionCounts, count_impressions
 from fultr.evaluation import (
     Resampled,
     percentile_interval,
@@ -66,6 +67,7 @@ def audit(
     seed: int = 0,
     force: bool = False,
     stochastic: bool | None = None,
+    single_impressions: ImpressionCounts | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Measure how fair and how useful the logged ranking and candidate policies are, from clicks alone.
@@ -91,6 +93,8 @@ def audit(
         Audit a policy also on queries that it was trained on, where its disparity is small by construction.
     stochastic
         Measure policies as ones that draw rankings, or as ones that do not, whatever they are themselves.
+    single_impressions
+        For a compacted log, what was seen of its single impressions when it was read (`stream_log`).
     progress
         Called with what is done and with all there is to do.
 
@@ -108,6 +112,7 @@ def audit(
     whole_number(resamples, "resamples", least=LEAST_RESAMPLES)
     whole_number(seed, "seed")
     named, counts = named_policies({} if policies is None else policies), counted(log)
+    seen = count_impressions(log) if isinstance(log, ClickLog) else single_impressions
     notes = refuse_training_queries(named, counts, force=force)
     taken_off, about_noise = noise_to_take_off(noise, counts)
     met = queries_of_pairs(counts)
@@ -137,7 +142,7 @@ def audit(
         longest=longest,
         empties_dropped=counts.empties_dropped,
         notes=(*notes, *about_noise, *notes_on_log(counts, met), *(examined.notes if met else ())),
-        findings=severe_findings(counts, examined.bias),
+        findings=findings_on(counts, examined.bias, seen),
     )
 
 

@@ -13,6 +13,7 @@ from fultr.audit.result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import judge_readiness
 from fultr.data import ClickLog, CompactLog
+from fultr.data.inspection import ImpressionCounts
 from fultr.errors import InputError
 from fultr.evaluation.inputs import has_own_weights
 from fultr.training.sources import noise_of, query_digests
@@ -161,10 +162,13 @@ def notes_on_log(log: CompactLog, met: Sequence[int]) -> Iterator[str]:
         yield "clicks are weighed by the propensities of the log, which stay as they are under other biases"
 
 
-def severe_findings(log: CompactLog, position_bias: PositionBias) -> tuple[dict[str, str], ...]:
-    """Return what of the readiness of a log makes an audit of it unreliable."""
-    judged = judge_readiness(log, None if has_own_weights(log) else position_bias)
-    return tuple(finding.to_dict() for finding in judged.severe)
+def findings_on(
+    log: CompactLog, position_bias: PositionBias, single_impressions: ImpressionCounts | None
+) -> tuple[dict[str, str], ...]:
+    """Return what is suspicious of a log, as `fultr.clicks.judge_readiness` finds it."""
+    bias = None if has_own_weights(log) else position_bias
+    judged = judge_readiness(log, bias, single_impressions=single_impressions)
+    return tuple(finding.to_dict() for finding in judged.findings)
 
 
 def _by_group(log: CompactLog, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:

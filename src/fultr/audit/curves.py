@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -47,7 +47,7 @@ def examination_for(
 ) -> Examination:
     """Return the position bias asked for, or that of the log, or that of the policies if they agree.
 
-    An estimate that ends before the longest list goes on as the power law that fits it best.
+    An estimate that ends before the last position is refused, unless it was given a tail.
     """
     if isinstance(asked, BiasEstimate):
         return _estimated(asked, longest)
@@ -102,16 +102,21 @@ def _assumed(bias: PositionBias, source: str, notes: tuple[str, ...] = ()) -> Ex
 
 
 def _estimated(estimate: BiasEstimate, longest: int) -> Examination:
-    known = len(estimate.to_position_bias().values)
-    tail: Literal["power"] | None = None if longest <= known else "power"
-    notes = () if tail is None else (f"positions after {known} follow the power law that fits the others",)
-    bias = estimate.to_position_bias(tail)
+    bias = estimate.to_position_bias()
+    if longest > len(bias.values) and bias.beyond == "error":
+        problem = (
+            f"the estimate ends at position {len(bias.values)}, and there are positions up to {longest}; use"
+            " more clicks, or have it continued by its power law (--tail power when it is estimated,"
+            " with_tail() in Python)"
+        )
+        raise InputError(problem, column="position_bias")
+    notes = tuple(_notes_on_tail(estimate, longest))
     if not any(math.isfinite(low) for low in estimate.low[1:]):
         return _assumed(bias, "estimate", notes)
     # the low end falls fastest, the high end slowest
     others = {
-        "low ends of the intervals": _end(estimate, estimate.low, estimate.eta_high, tail),
-        "high ends of the intervals": _end(estimate, estimate.high, estimate.eta_low, tail),
+        "low ends of the intervals": _end(estimate, estimate.low, estimate.eta_high),
+        "high ends of the intervals": _end(estimate, estimate.high, estimate.eta_low),
     }
     for name, eta in (("lowest power", estimate.eta_low), ("highest power", estimate.eta_high)):
         if estimate.eta > 0 and eta >= 0:
@@ -119,13 +124,20 @@ def _estimated(estimate: BiasEstimate, longest: int) -> Examination:
     return Examination(bias, "estimate", others, "intervals", notes)
 
 
-def _end(
-    estimate: BiasEstimate, ends: tuple[float, ...], eta: float, tail: Literal["power"] | None
-) -> PositionBias:
+def _notes_on_tail(estimate: BiasEstimate, longest: int) -> Iterator[str]:
+    """Say which positions nobody measured."""
+    measured = len(estimate.values)
+    gaps = [str(position) for position in estimate.insufficient if position <= longest]
+    places = [*([f"at {', '.join(gaps)}"] if gaps else []), *([f"after {measured}"] * (longest > measured))]
+    if estimate.tail is not None and places:
+        yield f"positions {' and '.join(places)} follow the power law that fits the others"
+
+
+def _end(estimate: BiasEstimate, ends: tuple[float, ...], eta: float) -> PositionBias:
     """Return the curve whose every position but the first is at an end of its interval."""
     values = tuple(
         end if math.isfinite(end) and place else value
         for place, (value, end) in enumerate(zip(estimate.values, ends, strict=True))
     )
     power = max(eta, 0.0) if math.isfinite(eta) else estimate.eta
-    return replace(estimate, values=values, eta=power).to_position_bias(tail)
+    return replace(estimate, values=values, eta=power).to_position_bias()

@@ -298,7 +298,7 @@ class Audit:
     notes
         What to know before relying on the numbers, in sentences.
     findings
-        What is severe of the readiness of the log, as plain values; see `fultr.clicks.judge_readiness`.
+        What is suspicious of the log, as plain values; see `fultr.clicks.judge_readiness`.
     """
 
     rankings: Mapping[str, RankingAudit]

@@ -17,7 +17,13 @@ from fultr.cli.files import read_any
 from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
 from fultr.cli.output import print_facts, print_findings, print_json, print_table, progress, results, say
 from fultr.cli.rank import POLICY_FILE, Deterministic, load_policy
-from fultr.cli.training_options import EpsMinus, EpsPlus, click_noise, in_names_of_options
+from fultr.cli.training_options import (
+    EpsMinus,
+    EpsPlus,
+    click_noise,
+    in_names_of_options,
+    refuse_unknown_examination,
+)
 from fultr.click_model import PositionBias
 from fultr.clicks import BiasEstimate, read_bias
 from fultr.data import RankingDataset
@@ -31,6 +37,9 @@ FAILED = 3
 
 MOST_PAIRS = 10
 """Pairs of groups that are printed for a ranking, the worst first; all are in audit_pairs.csv."""
+
+CURVE_VALUES = 5
+"""Of a position bias, so many positions are printed; all are in audit.json."""
 
 BIAS_SOURCES = {
     "given": "given",
@@ -88,7 +97,10 @@ def audit(
     if content.clicks is None:
         raise InputError("is no click log, but labelled data; simulate clicks on it first", file=log)
     _refuse_missing_features(rankers, content.data, log)
-    with progress("auditing") as report, in_names_of_options():
+    of_policies = [ranker.position_bias_ for ranker in rankers.values()]
+    refuse_unknown_examination(examined, content.clicks, log, *of_policies)
+    seen = None if content.streamed is None else content.streamed.facts.single_impressions
+    with progress("auditing") as report, in_names_of_options(log):
         found = audit_of(
             content.clicks,
             {str(path): _OnItsFeatures(ranker, log) for path, ranker in rankers.items()},
@@ -99,6 +111,7 @@ def audit(
             seed=seed,
             force=force,
             stochastic=False if deterministic else None,
+            single_impressions=seen,
             progress=report,
         )
     written = [] if out is None else write_audit(found, out)
@@ -175,17 +188,21 @@ def print_audit(console: Console, found: Audit, source: str) -> None:
     if found.other_biases:
         console.print()
         _print_other_biases(console, found)
+    severe = [dict(one) for one in found.findings if one["severity"] == "severe"]
     notes = [{"severity": "note", "sentence": _sentence(note)} for note in found.notes]
-    if found.findings or notes:
+    warnings = sum(one["severity"] == "warning" for one in found.findings)
+    if warnings:
+        notes.append({"severity": "note", "sentence": f"Warnings on the log: {warnings}; see fultr inspect."})
+    if severe or notes:
         console.print()
-        print_findings(console, [*map(dict, found.findings), *notes])
+        print_findings(console, [*severe, *notes])
 
 
 def _facts(found: Audit) -> list[tuple[str, str]]:
     size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
     facts = [
         ("size", f"{size}, {found.clicks:,} clicks"),
-        ("position bias", f"{found.position_bias!r}, {BIAS_SOURCES[found.bias_source]}"),
+        ("position bias", f"{_curve(found.position_bias)}, {BIAS_SOURCES[found.bias_source]}"),
     ]
     if found.noise is not None:
         known = f"eps_plus {found.noise.eps_plus:g}, eps_minus {found.noise.eps_minus:g}"
@@ -194,6 +211,14 @@ def _facts(found: Audit) -> list[tuple[str, str]]:
         limit = f"{found.max_disparity:g} for the upper end of the disparity's interval"
         facts.append(("limit", limit))
     return facts
+
+
+def _curve(bias: PositionBias) -> str:
+    """Describe a position bias by the power it is of, or by its first values."""
+    if len(bias.values) == 1:
+        return repr(bias)
+    first = ", ".join(f"{value:.3g}" for value in bias.values[:CURVE_VALUES])
+    return f"{first}{', ...' if len(bias.values) > CURVE_VALUES else ''}"
 
 
 def _overview(ranking: RankingAudit) -> tuple[str, ...]:

@@ -30,6 +30,9 @@ LOG_COLUMNS = ("impression_id", "position", "click")
 COUNTS = {"impressions", "clicks"}
 
 
+NO_IMPRESSIONS = "holds counts of clicks (an aggregated log), but single impressions are needed"
+
+
 @dataclass(frozen=True)
 class Content:
     """What a file holds: labelled data, a click log and its data, or the counts of one and its data.
@@ -82,8 +85,7 @@ def read_any(
         table = _table(path)
         if table is not None and holds_counts(table, renamed):
             if not counts:
-                problem = "holds counts of clicks (an aggregated log), but single impressions are needed"
-                raise InputError(problem, file=path)
+                raise InputError(NO_IMPRESSIONS, file=path)
             found = read_aggregated_log(path, items=items, columns=renamed, progress=report)
             return Content(found.data, counts=found)
         if table is not None and holds_log(table, renamed):
@@ -96,6 +98,12 @@ def read_any(
             log = read_log(path, items=items, columns=columns, progress=report)
             return Content(log.data, log)
         return Content(load(path, progress=report))
+
+
+def refuse_counts(path: Path, columns: Mapping[str, str]) -> None:
+    """Refuse counts of clicks where single impressions are needed."""
+    if holds_counts(open_table(existing_file(path)), columns):
+        raise InputError(NO_IMPRESSIONS, file=path)
 
 
 def _table(path: Path) -> Table | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fultr.cli.files import refuse_counts
 from fultr.cli.options import BiasFile, Column, Eta, Json, UnusedSeed, position_bias, renamed_columns
 from fultr.cli.output import print_json, progress, results
 from fultr.clicks import estimate_noise
@@ -33,6 +34,7 @@ def noise(
       fultr noise clicks.parquet
     """
     examined, renamed = position_bias(eta, bias), renamed_columns(column)
+    refuse_counts(log, renamed)
     with progress("reading") as report:
         read = read_log(log, columns=renamed, features=[], progress=report)
     estimate = estimate_noise(read, examined, level=level)

@@ -15,6 +15,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from fultr.cli.files import refuse_counts
 from fultr.cli.options import Column, Items, Json, Seed, renamed_columns
 from fultr.cli.output import print_facts, print_json, progress, results, say
 from fultr.cli.propensity_options import (
@@ -231,6 +232,7 @@ def _method_of(method: MethodName | None, relevance: RelevanceName | None, compa
 
 def _read(asked: _Asked, items: Path | None, renamed: dict[str, str]) -> _Logged:
     """Read the log without features, unless they are needed, and the columns about impressions."""
+    refuse_counts(asked.file, renamed)
     invented = LogMetadata.from_dict(open_table(asked.file).metadata, asked.file).invented
     regression = asked.options["relevance"] == RelevanceName.FEATURES
     # where documents have no ids of their own, their features tell them apart
@@ -325,7 +327,8 @@ def _estimated(
             except InputError as error:
                 problem = in_options(error.problem)
                 if value is None:
-                    problem += _others(logged, method)
+                    # with too few clicks for one method, there are too few for the others
+                    problem += _others(logged, method) if error.column != "click" else ""
                     raise InputError(problem, file=asked.file, column=error.column) from None
                 refused[value] = problem
             else:

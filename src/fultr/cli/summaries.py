@@ -48,9 +48,9 @@ def print_log(
 ) -> None:
     """Print what a click log holds, by group and by position; with the facts of its readiness, if given."""
     impressions, empty = summary["impressions"], summary["impressions_without_click"]
-    dropped = " (dropped)" if summary["empties_dropped"] else f", {empty:,} of them without a click"
+    known = "" if empty is None else f", {empty:,} of them without a click"
     rows = [
-        ("impressions", f"{impressions:,}{dropped}"),
+        ("impressions", f"{impressions:,}{' (empty ones dropped)' if summary['empties_dropped'] else known}"),
         ("clicks", f"{summary['clicks']:,}"),
         ("queries", f"{summary['queries']:,}"),
         ("candidate lists", f"{summary['lists']:,}"),

@@ -146,15 +146,30 @@ def settings_of(ranker: FairRanker) -> dict[str, Any]:
 
 
 @contextmanager
-def in_names_of_options() -> Iterator[None]:
-    """Say what is wrong with a setting by the name of its option."""
+def in_names_of_options(file: Path | None = None) -> Iterator[None]:
+    """Say what is wrong with a setting by the name of its option, and with a file by its name."""
     try:
         yield
     except InputError as error:
         option = OPTIONS.get(error.column or "")
-        if option is None or error.file is not None:
+        if error.file is not None or (option is None and file is None):
             raise
+        if option is None:
+            raise error.located(str(file)) from error
         raise InputError(f"{option}: {error.problem}", value=error.value) from error
+
+
+def refuse_unknown_examination(
+    asked: object, clicks: ClickLog | CompactLog | None, file: Path, *others: object
+) -> None:
+    """Refuse to go on if neither the options, nor the log, nor anything else says what is looked at."""
+    of_log = clicks is not None and (clicks.position_bias or _propensity_of(clicks)) is not None
+    if asked is None and not of_log and all(one is None for one in others):
+        problem = (
+            "how likely positions are looked at is not known; give --eta 1 or --bias FILE (fultr propensity"
+            " estimates it)"
+        )
+        raise InputError(problem, file=file)
 
 
 @dataclass(frozen=True)
@@ -231,13 +246,8 @@ class Inputs:
             if fair is not None:
                 raise InputError(f"{problem}; leave {OPTIONS[fair]} out", file=self.log, column="group")
             say(f"fultr: warning: {problem}: this trains for utility alone")
-        known = ranker.position_bias is not None or (
-            not isinstance(source, RankingDataset)
-            and (source.position_bias is not None or _propensity_of(source) is not None)
-        )
-        if not known:
-            problem = "how likely positions are looked at is not known; give --eta 1 or --bias FILE"
-            raise InputError(problem, file=self.log)
+        clicks = None if isinstance(source, RankingDataset) else source
+        refuse_unknown_examination(ranker.position_bias, clicks, self.log)
 
 
 def _propensity_of(clicks: ClickLog | CompactLog) -> object:

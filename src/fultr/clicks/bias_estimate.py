@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fultr.click_model import PositionBias
@@ -55,6 +55,8 @@ class BiasEstimate:
         The name and the value of the context that the curve belongs to, such as ("device", "phone").
     notes
         What to know before relying on the estimate, in sentences.
+    tail
+        "power" if the curve is to be continued by its power law where there is not enough data.
     """
 
     method: Method
@@ -75,6 +77,7 @@ class BiasEstimate:
     resamples: int
     context: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
+    tail: Literal["power"] | None = None
 
     def __repr__(self) -> str:
         known = sum(not math.isnan(value) for value in self.values)
@@ -87,10 +90,11 @@ class BiasEstimate:
         Parameters
         ----------
         tail
-            None: the curve ends before the first position without enough data, and a longer list is
-            refused. "power": the power law continues it there, v_j (j / k)^eta from the last known
-            position j, and beyond the last position.
+            None, unless the estimate itself has a tail: the curve ends before the first position without
+            enough data, and a longer list is refused. "power": the power law continues it there,
+            v_j (j / k)^eta from the last known position j, and beyond the last position.
         """
+        tail = tail or self.tail
         if tail not in (None, "power"):
             raise InputError("must be None or 'power'", column="tail", value=tail)
         gaps = set(self.insufficient)
@@ -106,6 +110,10 @@ class BiasEstimate:
             before = before if position in gaps else position
             curve.append(self.values[before - 1] * (before / position) ** self.eta)
         return PositionBias(curve, beyond=self.eta)
+
+    def with_tail(self) -> BiasEstimate:
+        """Return the same estimate, continued by its power law wherever there is not enough data."""
+        return replace(self, tail="power")
 
     def to_dict(self, tail: Literal["power"] | None = None) -> dict[str, Any]:
         """Return everything as plain values for JSON; what is not known becomes None.
@@ -157,6 +165,7 @@ class BiasEstimate:
                 resamples=int(content["resamples"]),
                 context=None if context is None else (str(context["name"]), str(context["value"])),
                 notes=tuple(map(str, content["notes"])),
+                tail=None if content.get("beyond", "error") == "error" else "power",
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"is no estimate of position bias as fultr writes it ({type(error).__name__}: {error})"

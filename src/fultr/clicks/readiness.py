@@ -96,7 +96,7 @@ def judge_readiness(
         "compacted": counts is None,
         "empties_dropped": log.empties_dropped,
         "impressions": impressions,
-        "impressions_without_click": impressions - int(lists.clicked.sum()),
+        "impressions_without_click": _without_click(log, lists),
         "clicks": int(shown.clicks_at.sum()),
         "queries": _query_facts(log.data, lists, shown),
         "candidates": {
@@ -122,6 +122,13 @@ def judge_readiness(
     findings = [*log_findings(log, counts), *(readiness_findings(facts) if impressions else ())]
     findings.sort(key=lambda finding: WORST_FIRST.index(finding.severity))
     return Readiness(tuple(findings), facts)
+
+
+def _without_click(log: ClickLog | CompactLog, lists: ShownLists) -> int | None:
+    """Count the impressions without a click; None if counts of clicks do not tell."""
+    if isinstance(log, CompactLog) and not log.knows_clicked_impressions:
+        return None
+    return int((lists.impressions - lists.clicked).sum())
 
 
 def severe_lines(readiness: Readiness) -> list[str]:

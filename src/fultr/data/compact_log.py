@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.compiled import compiled
+from fultr.compiled import compiled, part_of_kernel
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.ids import codes_of
 from fultr.data.merging import paired
@@ -118,9 +118,14 @@ class CompactLog:
         """Return how often each row was clicked."""
         return self._by_row(self.cells.clicks.astype(np.float64))
 
+    @property
+    def knows_clicked_impressions(self) -> bool:
+        """Whether it is known of every list how often it was shown with a click."""
+        return int(self.clicked_impressions.min(initial=0)) >= 0
+
     def least_clicked_impressions(self) -> NDArray[np.int64]:
         """Return how often each list was shown with a click; where that is not known, the least it can be."""
-        if not len(self.data) or self.clicked_impressions.min() >= 0:
+        if self.knows_clicked_impressions:
             return self.clicked_impressions
         # clicks on one item at different times are in different impressions
         most = np.maximum.reduceat(self.clicks(), self.data.offsets[:-1]).astype(np.int64)
@@ -198,7 +203,7 @@ def merge_cells(some: Cells, more: Cells) -> Cells:
 
 @compiled
 def _count(row: Any, kind: Any, click: Any, rows: int, kinds: int) -> Any:
-    """Count entries and clicks by row and kind: a counting sort by row, then a table of kinds for each."""
+    """Count entries and clicks, in the order of rows and kinds: a counting sort by row, a table of kinds."""
     starts = np.zeros(rows + 1, np.int64)
     for entry in range(row.size):
         starts[row[entry] + 1] += 1
@@ -209,6 +214,7 @@ def _count(row: Any, kind: Any, click: Any, rows: int, kinds: int) -> Any:
         by_row[free[row[entry]]] = 2 * kind[entry] + click[entry]
         free[row[entry]] += 1
     seen, clicked = np.zeros(kinds, np.int64), np.zeros(kinds, np.int64)
+    own = np.empty(kinds, np.int64)  # the kinds of a row
     cells = 0
     # first count the cells, so that the result can be allocated, then fill them
     for _ in range(2):
@@ -216,18 +222,39 @@ def _count(row: Any, kind: Any, click: Any, rows: int, kinds: int) -> Any:
         impressions, clicks = np.empty(cells, np.int64), np.empty(cells, np.int64)
         filling, cells = cells > 0, 0
         for index in range(rows):
-            start = starts[index]
-            for place in range(start, starts[index + 1]):
-                which = by_row[place] >> 1
-                seen[which] += 1
-                clicked[which] += by_row[place] & 1
-            for place in range(start, starts[index + 1]):
+            different = 0
+            for place in range(starts[index], starts[index + 1]):
                 which = by_row[place] >> 1
                 if seen[which] == 0:
-                    continue
+                    own[different] = which
+                    different += 1
+                seen[which] += 1
+                clicked[which] += by_row[place] & 1
+            if filling:
+                _sort(own, different, seen)
+            for place in range(different):
+                which = own[place]
                 if filling:
                     cell_row[cells], cell_kind[cells] = index, which
                     impressions[cells], clicks[cells] = seen[which], clicked[which]
                 cells += 1
                 seen[which] = clicked[which] = 0
     return cell_row, cell_kind, impressions, clicks
+
+
+@part_of_kernel
+def _sort(own: Any, different: int, seen: Any) -> None:
+    """Sort the kinds of a row: all that were seen in turn if they are many, else each into its place."""
+    if 8 * different > seen.size:
+        place = 0
+        for which in range(seen.size):
+            if seen[which]:
+                own[place] = which
+                place += 1
+        return
+    for last in range(1, different):
+        which, place = own[last], last
+        while place > 0 and own[place - 1] > which:
+            own[place] = own[place - 1]
+            place -= 1
+        own[place] = which

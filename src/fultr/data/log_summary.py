@@ -130,13 +130,16 @@ class LogTotals:
 
 def describe_counts(log: CompactLog) -> dict[str, Any]:
     """Return what a compacted log holds, by position and group, as `ClickLog.describe` does."""
-    return LogTotals.of_compact(log).describe(
+    found = LogTotals.of_compact(log).describe(
         log.data,
         position_bias=log.position_bias,
         noise=log.noise,
         empties_dropped=log.empties_dropped,
         propensity_column=log.cells.propensity is not None,
     )
+    if not log.knows_clicked_impressions:
+        found["impressions_without_click"] = None  # counts of clicks do not tell
+    return found
 
 
 def _by_group(

@@ -122,6 +122,6 @@ def _check_settings(ranker: FairRanker, source: Source) -> None:
     if dropped and ranker.max_disparity is not None:
         problem = (
             "a log whose impressions without a click were dropped knows disparity only up to a factor, so it"
-            " cannot be limited; keep them, or use fairness_weight or min_utility"
+            " cannot be limited; keep them, or give a fairness weight or a least utility instead"
         )
         raise InputError(problem, column="max_disparity", value=ranker.max_disparity)
