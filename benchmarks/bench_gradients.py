@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.textbook import textbook_gradient
-from fultr.compiled import compiled, compiled_reordered
+from fultr.compiled import compiled, compiled_fused
 from fultr.expectation import dcg_weights, expected_weights, value_and_gradient
 
 BATCH, ITEMS, FEATURES, SAMPLES = 64, 20, 136, 32
@@ -224,7 +224,7 @@ VECTORS = 4_096
 """Numbers that fit into the nearest cache of a core."""
 
 
-@compiled_reordered
+@compiled_fused
 def busy_vectors(values: Any, rounds: int) -> None:
     """Compute something in the nearest cache that fills the vector units."""
     for _ in range(rounds):

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -368,3 +372,32 @@ def test_wrong_requests_are_refused(change: dict[str, Any], problem: str) -> Non
     scores, tables = given_.pop("scores"), given_.pop("tables")
     with pytest.raises(InputError, match=problem):
         expected_weights(scores, tables, **given_)
+
+
+BITS = """
+import hashlib
+import numpy as np
+from fultr.expectation import dcg_weights, value_and_gradient
+rng = np.random.default_rng(0)
+lengths = np.array([7, 20, 13, 90, 5, 64] * 12)
+scores, offsets = 3 * rng.normal(size=lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+digest = hashlib.sha256()
+for tables in (np.stack([dcg_weights(90), 1 / np.arange(1, 91)]), dcg_weights(90, top_k=5)[None]):
+    known = rng.normal(size=(len(tables), scores.size))
+    for spread in (1.0, 40.0):
+        for found in value_and_gradient(spread * scores, tables, known, offsets):
+            digest.update(found.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_a_process_that_compiles_and_one_that_loads_give_the_same_bits(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", BITS], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0].strip()) == 64

@@ -19,11 +19,10 @@ from fultr import (
     simulate_clicks,
 )
 from fultr import evaluate as evaluate_policy
-from fultr.training import limits
 from fultr.training.goals import squared
 from fultr.training.limits import MARGIN, fairest, most_useful
 from fultr.training.preparation import prepare
-from fultr.training.solving import Solution, Solver
+from fultr.training.solving import Solver
 from tests.training_tasks import BIAS, small_log
 
 
@@ -53,15 +52,16 @@ def check_limits(log: ClickLog, shares: list[float], **settings: Any) -> None:
     for share in shares:
         limit = share * free.training_disparity_
         ranker = trained(log, max_disparity=limit, **settings)
-        # measured apart from training; a limit of 0 holds up to a thousandth of what there was
+        # measured apart from training
         found = evaluate_policy(ranker, log, position_bias=BIAS, intervals=None)
         assert np.sqrt(found.disparity_squared) == pytest.approx(ranker.training_disparity_, abs=1e-6)
-        assert ranker.training_disparity_ <= max(limit, MARGIN * free.training_disparity_)
+        # a limit of 0 holds up to a thousandth of what there was
+        assert ranker.training_disparity_ <= (limit or MARGIN * free.training_disparity_)
         assert ranker.training_utility_ > 0.5 * free.training_utility_
 
 
 def test_limits_hold_for_two_groups(two: ClickLog) -> None:
-    check_limits(two, [0.9, 0.5, 0.2, 0.05, 0.01, 0.003, 0.0])
+    check_limits(two, [0.9, 0.5, 0.2, 0.05, 0.01, 0.003, 0.0005, 0.0])
 
 
 def test_limits_hold_on_german_credit(german_log: ClickLog) -> None:
@@ -131,7 +131,7 @@ def test_the_share_of_utility_is_kept(two: ClickLog, model: str) -> None:
         ranker = trained(two, min_utility=share, model=model, l2=cost)
         assert ranker.training_utility_ >= share * free.training_utility_
         reached.append(ranker.training_disparity_)
-    assert free.training_disparity_ > reached[0] > reached[1]
+    assert free.training_disparity_ > reached[0] >= reached[1]  # a network may be fair for less
 
 
 def test_all_of_the_utility_can_be_kept(two: ClickLog, three: ClickLog) -> None:
@@ -142,19 +142,29 @@ def test_all_of_the_utility_can_be_kept(two: ClickLog, three: ClickLog) -> None:
         assert ranker.training_disparity_ <= free.training_disparity_
 
 
-def test_where_a_share_is_not_kept_utility_comes_first(
-    two: ClickLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def short(_solver: Solver, free: Solution, *_: Any) -> Solution:
-        return replace(free, parameters=0 * free.parameters, held=np.array([False, True]))
+def test_the_fairest_policy_is_as_fair_as_a_limit_that_costs_as_much(two: ClickLog) -> None:
+    free = trained(two, fairness_weight=0.0, l2=0.01)
+    for part in (0.0, 0.3):
+        limited = trained(two, max_disparity=part * free.training_disparity_, l2=0.01)
+        kept = limited.training_utility_ / free.training_utility_
+        ranker = trained(two, min_utility=kept - 0.002, l2=0.01)
+        assert ranker.training_utility_ >= (kept - 0.002) * free.training_utility_
+        assert ranker.training_disparity_ <= (part + 0.01) * free.training_disparity_
 
-    monkeypatch.setattr(limits, "_fairest", short)
-    ready = prepare(FairRanker(min_utility=0.97, l2=[0.1, 0.01], position_bias=BIAS), two)
-    solver = Solver(ready.task, ready.model, ready.l2)
-    found = fairest(solver, 0.97)
-    np.testing.assert_array_equal(found.parameters[0], solver.penalised(np.zeros(2)).parameters[0])
-    assert not found.parameters[1].any()
-    assert found.held.all()
+
+def test_shares_of_negative_utilities_are_below_them(two: ClickLog) -> None:
+    settings: dict[str, Any] = {"utility": "average_rank", "l2": 0.01}
+    free = trained(two, fairness_weight=0.0, **settings)
+    assert free.training_utility_ < 0
+    ranker = trained(two, min_utility=0.97, **settings)
+    assert 1.03 * free.training_utility_ <= ranker.training_utility_ < free.training_utility_
+    assert ranker.training_disparity_ < 0.9 * free.training_disparity_
+
+
+def test_without_disparity_nothing_is_given_up(two: ClickLog) -> None:
+    one = replace(two, data=replace(two.data, group=np.zeros(two.data.rows, dtype=int), group_names=("all",)))
+    free, ranker = trained(one, fairness_weight=0.0), trained(one, min_utility=0.9)
+    np.testing.assert_array_equal(ranker.predict(one.data), free.predict(one.data))
 
 
 def test_shares_are_kept_for_every_cost_of_large_parameters(two: ClickLog) -> None:

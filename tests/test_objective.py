@@ -14,7 +14,7 @@ from torch import nn
 from fultr import ClickLog, ClickNoise, InputError, RankingDataset
 from fultr.estimators import evidence_from_clicks
 from fultr.policy import MLPScorer
-from fultr.training.goals import Fairest, Goal, Limited, Penalised, squared
+from fultr.training.goals import Goal, Limited, Penalised, squared
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.objective import Measured, Objective
 from fultr.training.task import Task, Weighing
@@ -144,7 +144,6 @@ def goals(count: int, groups: int) -> dict[str, Goal]:
             np.full(count, 0.01), multiplier - multiplier.transpose(0, 2, 1), np.full(count, 3.0)
         ),
         "limited to 0": Limited(np.zeros(count), np.zeros_like(multiplier), np.full(count, 50.0)),
-        "fairest": Fairest(*(np.full(count, value) for value in (0.99, 1.5, 0.2, 1.0, 100.0))),
     }
 
 

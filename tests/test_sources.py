@@ -256,6 +256,24 @@ def test_features_in_another_order_are_refused() -> None:
     refuse_other_order(("1", "2"), ("a", "b"))
     with pytest.raises(InputError, match="in the order of the training: a, b"):
         refuse_other_order(("b", "a"), ("a", "b"))
+    # columns of a frame, of which a log keeps the names without their prefix
+    with pytest.raises(InputError, match="in the order of the training: a, b"):
+        refuse_other_order(("feature_b", "feature_a"), ("a", "b"))
+
+
+def test_items_of_equal_features_are_told_apart_by_their_groups() -> None:
+    made = source_of(
+        np.zeros((4, 1)),
+        [1, 0, 0, 1],
+        qid=["q"] * 4,
+        impression=[1, 1, 2, 2],
+        position=[1, 2, 1, 2],
+        sensitive_features=["x", "y", "y", "x"],
+    )
+    assert isinstance(made, ClickLog)
+    counts = made.compact()
+    assert counts.impressions.tolist() == [2]
+    assert dict(zip(counts.data.group.tolist(), counts.clicks().tolist(), strict=True)) == {0: 2, 1: 0}
 
 
 def test_counts_are_no_single_impressions(log: ClickLog) -> None:

@@ -14,8 +14,9 @@ import numba
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-REORDERED = {"reassoc", "contract", "nsz", "arcp"}
-"""Lets sums and products be formed in whatever order suits the machine."""
+FUSED = {"contract", "nsz", "arcp"}
+"""Lets a product and a sum be one instruction. Sums keep their order: where it is left to the compiler, a
+process that compiles a kernel and one that loads it from the cache differ in the last digits."""
 
 
 def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -23,14 +24,14 @@ def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
     return _compile(function)
 
 
-def compiled_reordered(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Compile a loop over numbers whose order does not matter, such as a sum or a product."""
-    return _compile(function, fastmath=REORDERED)
+def compiled_fused(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compile a loop over numbers, in which products and sums may be fused."""
+    return _compile(function, fastmath=FUSED)
 
 
 def part_of_kernel(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Compile a loop, in any order, that only kernels call; without what Python needs to call it."""
-    return _compile(function, fastmath=REORDERED, no_cpython_wrapper=True, cache=False)
+    """Compile a loop that only kernels call, without what Python needs to call it."""
+    return _compile(function, fastmath=FUSED, no_cpython_wrapper=True, cache=False)
 
 
 def part_of_one_kernel(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -38,7 +39,7 @@ def part_of_one_kernel(function: Callable[Arguments, Result]) -> Callable[Argume
 
     Compiled by itself and again within its kernel, it would take twice as long.
     """
-    return _compile(function, fastmath=REORDERED, no_cpython_wrapper=True, cache=False, inline="always")
+    return _compile(function, fastmath=FUSED, no_cpython_wrapper=True, cache=False, inline="always")
 
 
 def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:

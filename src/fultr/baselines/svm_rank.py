@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fultr.arguments import number_array
 from fultr.baselines.cutting_plane import TOLERANCE, Minimum, Planes, Tangent, minimise
 from fultr.click_model import PositionBias
-from fultr.compiled import compiled_reordered
+from fultr.compiled import compiled_fused
 from fultr.data import ClickLog, CompactLog, RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
@@ -244,7 +244,7 @@ class PairwiseHinge:
         return found
 
 
-@compiled_reordered
+@compiled_fused
 def pairwise_hinge(scores: Any, weight: Any, offsets: Any, slopes: Any) -> tuple[float, float]:
     """Return the loss of `PairwiseHinge` and the part of it without scores, and write its slopes by them."""
     loss, constant = 0.0, 0.0

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered, part_of_kernel, part_of_one_kernel
+from fultr.compiled import compiled_fused, part_of_kernel, part_of_one_kernel
 from fultr.expectation.lanes import (
     LANES,
     add_tails,
@@ -43,7 +43,7 @@ from fultr.expectation.lanes import (
 )
 
 
-@compiled_reordered
+@compiled_fused
 def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: Any, values: Any) -> None:
     """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows).
 
@@ -90,7 +90,7 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
                     values[f, row + j] = step * (found[f * length + j, lane] + tail)
 
 
-@compiled_reordered
+@compiled_fused
 def counted_gradient(
     problems: Any, scores: Any, offsets: Any, grid: Any, tables: Any, upstream: Any, value: Any, gradient: Any
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered, part_of_one_kernel
+from fultr.compiled import compiled_fused, part_of_one_kernel
 from fultr.expectation.lanes import (
     LARGEST_RATE,
     add_tail,
@@ -43,7 +43,7 @@ def long_list_gradient(
     _run(problems, scores, offsets, grid, sums, upstream, np.empty((0, 0)), value, gradient)
 
 
-@compiled_reordered
+@compiled_fused
 def _run(
     problems: Any,
     scores: Any,

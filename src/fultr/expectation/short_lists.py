@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.compiled import compiled_reordered, part_of_kernel, part_of_one_kernel
+from fultr.compiled import compiled_fused, part_of_kernel, part_of_one_kernel
 from fultr.expectation.lanes import (
     LANES,
     add_tails,
@@ -27,7 +27,7 @@ SMALLEST = np.float32(1e-30)
 """Where products stop falling: what is below adds nothing, and numbers that are nearly zero are slow."""
 
 
-@compiled_reordered
+@compiled_fused
 def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, values: Any) -> None:
     """Write E[f(rank d)] of each row of the given lists into `values` (functions x rows)."""
     step, left, right = grid
@@ -58,7 +58,7 @@ def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums:
                     values[f, row + j] = step * (found[f * length + j, lane] + tail)
 
 
-@compiled_reordered
+@compiled_fused
 def short_list_gradient(
     problems: Any, scores: Any, offsets: Any, grid: Any, sums: Any, upstream: Any, value: Any, gradient: Any
 ) -> None:

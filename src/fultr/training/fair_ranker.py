@@ -232,7 +232,10 @@ def _best_on_validation(ranker: FairRanker, ready: Prepared, solution: Solution)
         # what is above the limit counts at the highest price that any of them pays for disparity
         price = float(np.where(solution.held, solution.multiplier, 0.0).max())
         value = value - min(price, HIGHEST_PRICE) * np.maximum(disparity - ranker.max_disparity**2, 0.0)
-    elif ranker.min_utility is None:
+    elif ranker.min_utility is not None:
+        # at the lowest price at which any of them gives up utility for disparity
+        value = value - min(float(solution.multiplier[solution.held].min()), HIGHEST_PRICE) * disparity
+    else:
         value = value - weight_of(ranker) * disparity
     return int(np.where(solution.held, value, -np.inf).argmax())
 

@@ -86,31 +86,3 @@ class Limited:
     def pick(self, which: NDArray[np.int64]) -> Limited:
         """Return the same for some of the configurations."""
         return Limited(self.limit[which], self.multiplier[which], self.stiffness[which])
-
-
-@dataclass(frozen=True, eq=False)
-class Fairest:
-    """The augmented Lagrangian of: minimise |D|^2 / D_0^2 subject to U / U_0 >= share."""
-
-    share: Array
-    utility: Array
-    squared_disparity: Array
-    multiplier: Array
-    stiffness: Array
-
-    def __call__(self, utility: Array, disparity: Array) -> Slopes:
-        """Return its value and derivatives."""
-        force = self.force(utility)
-        value = -squared(disparity) / self.squared_disparity - force**2 / (2 * self.stiffness)
-        by_disparity = -2 * disparity / self.squared_disparity[:, None, None]
-        return Slopes(value, force / self.utility, by_disparity)
-
-    def force(self, utility: Array) -> Array:
-        """Return max(0, m + rho (share - U / U_0)): the next multiplier."""
-        short = self.share - utility / self.utility
-        return np.maximum(self.multiplier + self.stiffness * short, 0)
-
-    def pick(self, which: NDArray[np.int64]) -> Fairest:
-        """Return the same for some of the configurations."""
-        fields = (self.share, self.utility, self.squared_disparity, self.multiplier, self.stiffness)
-        return Fairest(*(field[which] for field in fields))

@@ -1,18 +1,19 @@
 """Training under a limit: the most useful policy below a disparity, or the fairest above a utility.
 
-Augmented Lagrangians (see `goals.py`): each turn is trained from where the last one ended, and moves the
-multipliers by how far the limit was missed.
+A limit of disparity is held by an augmented Lagrangian (see `goals.py`): each turn is trained from where the
+last one ended, and moves the multipliers by how far the limit was missed.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.training.goals import Fairest, Limited, Penalised, squared
+from fultr.training.goals import Limited, Penalised, squared
 from fultr.training.objective import Measured
 from fultr.training.solving import Solution, Solver
 
@@ -24,6 +25,13 @@ TURNS = 25
 MARGIN = 1e-3
 """Limits are aimed at with this share to spare, and a limit of 0 holds up to this share of the disparity
 of training without any."""
+
+FINE = 0.02
+"""Limits below this share of the disparity without any are trained for in double precision."""
+
+LOWEST_POWER, HIGHEST_POWER, BISECTIONS = -3.0, 6.0, 16
+"""Prices of disparity between which the fairest policy is sought, as powers of 10 of the price at which all
+disparity costs as much as all utility, and how often the interval is halved."""
 
 SETTLED = 0.02
 """Multipliers that change by less than this share from one turn to the next have settled."""
@@ -44,6 +52,9 @@ def most_useful(solver: Solver, max_disparity: float) -> Solution:
     free = _free(solver)
     if (free.root_disparity <= max_disparity).all():
         return free
+    if 0 < max_disparity < FINE * free.root_disparity.min():
+        solver = copy(solver)
+        solver.accuracy = "double"
     found = _limited(solver, free, free.parameters, max_disparity, "limit")
     if not found.held.any():
         # the policy without a limit may be so sure of itself that no gradient is left
@@ -52,13 +63,45 @@ def most_useful(solver: Solver, max_disparity: float) -> Solution:
 
 
 def fairest(solver: Solver, min_utility: float) -> Solution:
-    """Minimise the sum of D_ij^2 subject to a utility of at least this share of the best there is."""
+    """Minimise the sum of D_ij^2 subject to a utility of at least this share of the best there is.
+
+    The policies on the way from the most useful to the fairest maximise U - lambda |D|^2 - l2 |w|^2 / 2. The
+    one sought has the largest lambda at which utility is enough, found by bisection of its logarithm. A
+    share of a negative utility, such as an average rank, is as much below it as one of a positive utility.
+    """
     free = _free(solver)
-    found = _fairest(solver, free, free.parameters, min_utility, "fairest")
-    if not (found.held & (found.root_disparity < (1 - MARGIN) * free.root_disparity)).any():
-        found = _fairest(solver, free, solver.initial, min_utility, "fairest-anew")
-    # training without a limit keeps all of the utility, where the share was not kept
-    return _either(found.held, found, free)
+    if not free.root_disparity.any():
+        return free
+    budget = (1 - min_utility) * np.abs(free.measured.utility)
+    least = free.measured.utility - budget
+    unit = np.maximum(np.abs(free.measured.utility), 1e-12) / np.maximum(free.root_disparity, 1e-6) ** 2
+    kept, points = free, solver.initial
+    low, high = np.full(least.size, LOWEST_POWER), np.full(least.size, HIGHEST_POWER)
+    power = high
+    for turn in range(BISECTIONS):
+        found = _priced(solver, unit * 10**power, points, f"fairest-{turn}")
+        enough = found.measured.utility >= least
+        kept = _either(enough & (found.root_disparity < kept.root_disparity), found, kept)
+        low, high = np.where(enough, power, low), np.where(enough, high, power)
+        spent = enough & (found.measured.utility - least <= SETTLED * budget)
+        if (spent | (low == high)).all():
+            break
+        power, points = (low + high) / 2, found.parameters
+    return kept
+
+
+def _priced(solver: Solver, weight: Array, points: Array, stage: str) -> Solution:
+    """Maximise U - lambda |D|^2 - l2 |w|^2 / 2; divided by 1 + lambda, as the paper's objective is."""
+    scaled = copy(solver)
+    scaled.l2 = solver.l2 / (1 + weight)
+    parameters, iterations = scaled.maximise(stage, Penalised(weight), points)
+    return Solution(
+        parameters,
+        solver.measure(parameters, "double"),
+        multiplier=np.minimum(weight, WITHOUT_PRICE),
+        held=np.ones(weight.size, dtype=bool),
+        iterations=iterations,
+    )
 
 
 def _free(solver: Solver) -> Solution:
@@ -92,7 +135,7 @@ def lowest_disparity(solver: Solver) -> float:
 def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float, stage: str) -> Solution:
     start = np.maximum(free.root_disparity, 1e-12)
     aim = np.full(start.size, max_disparity * (1 - MARGIN))
-    enough = np.maximum(max_disparity, MARGIN * start)
+    enough = np.full(start.size, max_disparity) if max_disparity > 0 else MARGIN * start
     stiffness = STIFFER * np.maximum(np.abs(free.measured.utility), 1e-12) / start**2
     goal = Limited(aim, np.zeros_like(free.measured.disparity), stiffness)
     best, missed = replace(free, parameters=points), np.full(start.size, np.inf)
@@ -100,7 +143,10 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
     in_vain = np.zeros(start.size, dtype=np.int64)
     for turn in range(TURNS):
         parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
-        measured, seen = solver.measure(parameters, "double"), solver.measure(parameters).disparity
+        measured, seen = (
+            solver.measure(parameters, "double"),
+            solver.measure(parameters, solver.accuracy).disparity,
+        )
         length = np.sqrt(squared(measured.disparity))
         force = goal.force(seen)
         price = np.sqrt(squared(force)) / (2 * np.maximum(length, 1e-300))
@@ -126,36 +172,4 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
         off = np.maximum(length - np.sqrt(squared(seen)), 0)
         stiffness = np.where(slow, STIFFER * goal.stiffness, goal.stiffness)
         goal = Limited(np.maximum(aim - off, 0), force, stiffness)
-    return _either(kept.held, kept, best)
-
-
-def _fairest(solver: Solver, free: Solution, points: Array, min_utility: float, stage: str) -> Solution:
-    size = solver.l2.size
-    disparity = np.maximum(squared(free.measured.disparity), 1e-300)
-    utility = np.where(free.measured.utility == 0, 1.0, free.measured.utility)
-    share = np.full(size, min_utility + MARGIN * (1 - min_utility))
-    goal = Fairest(share, utility, disparity, multiplier=np.ones(size), stiffness=np.full(size, 100.0))
-    best, missed = replace(free, parameters=points), np.full(size, np.inf)
-    kept = replace(best, held=np.zeros_like(free.held))
-    for turn in range(TURNS):
-        parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
-        measured = solver.measure(parameters, "double")
-        force = goal.force(measured.utility)
-        short = min_utility - measured.utility / utility
-        price = np.abs(utility) / (disparity * np.maximum(force, 1e-300))
-        best = Solution(
-            parameters,
-            measured,
-            multiplier=np.minimum(price, WITHOUT_PRICE),
-            held=short <= 0,
-            iterations=best.iterations + iterations,
-        )
-        kept = _either(best.held, best, kept)
-        settled = np.abs(force - goal.multiplier) <= SETTLED * np.maximum(force, MARGIN)
-        if (best.held & settled).all():
-            break
-        slow = ~best.held & (short > PROGRESS * missed)
-        missed = np.maximum(short, 0)
-        stiffness = np.where(slow, STIFFER * goal.stiffness, goal.stiffness)
-        goal = replace(goal, multiplier=force, stiffness=stiffness)
     return _either(kept.held, kept, best)

@@ -127,6 +127,7 @@ class Solver:
         self.seed = np.broadcast_to(np.asarray(seed, dtype=np.int64), self.l2.shape)
         self.checkpoints = checkpoints
         self.watch = watch
+        self.accuracy: Accuracy = "single"
 
     @property
     def initial(self) -> Array:
@@ -158,7 +159,7 @@ class Solver:
 
     def _objective(self, some: NDArray[np.int64], entropy_weight: float = 0.0) -> Objective:
         bonus = np.full(some.size, entropy_weight)
-        return Objective(self.task, self.model, self.l2[some], bonus)
+        return Objective(self.task, self.model, self.l2[some], bonus, accuracy=self.accuracy)
 
     def maximise(
         self, stage: str, goal: Goal, points: Array, early: EarlyStopping | None = None

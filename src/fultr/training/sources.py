@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import ClickLog, CompactLog, RankingDataset, log_from_frame
+from fultr.data.columns import FEATURE_PREFIX
 from fultr.data.dataset_fields import column_names_of
+from fultr.data.ids import codes_of
 from fultr.errors import InputError
 
 Source = ClickLog | CompactLog | RankingDataset
@@ -66,9 +68,10 @@ def _log_of_arrays(features: Any, clicks: ArrayLike, known: dict[str, Any]) -> C
         if column.size != table.shape[0]:
             problem = f"must have one value for each of {table.shape[0]} rows"
             raise InputError(problem, column=name, value=column.size)
-    # documents are told apart by their features: the same item of a query has the same ones
+    # documents are told apart by their features and groups: the same item of a query has the same ones
     query = np.unique(rows["query_id"], return_inverse=True)[1]
-    _, document = np.unique(np.column_stack([query, table]), axis=0, return_inverse=True)
+    group = codes_of(rows["group"].astype(str)) if "group" in rows else np.zeros_like(query)
+    _, document = np.unique(np.column_stack([query, group, table]), axis=0, return_inverse=True)
     place = _number_repeats(rows["impression_id"], document)
     rows["doc_id"] = document.reshape(-1) * (int(place.max(initial=0)) + 1) + place
     frame = {**rows, **{name: table[:, number] for number, name in enumerate(names)}}
@@ -156,6 +159,8 @@ def with_groups(source: Source, names: tuple[str, ...]) -> Source:
 
 def refuse_other_order(names: tuple[str, ...], trained: tuple[str, ...]) -> None:
     """Refuse the features of the training in another order; features of other names may be the same ones."""
+    # a log knows its features without the prefix that their columns have
+    names, trained = (tuple(name.removeprefix(FEATURE_PREFIX) for name in some) for some in (names, trained))
     if names != trained and set(names) == set(trained):
         moved = next(name for name, wanted in zip(names, trained, strict=True) if name != wanted)
         problem = f"features must come in the order of the training: {', '.join(trained)}"
