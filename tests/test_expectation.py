@@ -85,6 +85,8 @@ def test_values_and_gradients_are_those_of_enumeration(items: int, kind: str, ac
         scale = np.abs(upstream).sum() * largest
         np.testing.assert_allclose(slope, expected, atol=SLOPE_ERROR[accuracy] * scale, rtol=0)
         assert value[0] == pytest.approx((upstream * values).sum(), abs=2 * ERROR[accuracy] * scale)
+        off = np.abs(slope - expected).max() / scale
+        print(f"T7, {kind}, {items} items, range {spread:g}, {accuracy}: gradient off by {off:.1e}")
 
 
 @pytest.mark.parametrize("accuracy", ["single", "double"])
@@ -100,6 +102,18 @@ def test_sharp_cuts_after_many_positions(items: int, top_k: int, accuracy: Any) 
             exact_value_and_gradient(scores, offsets, table, upstream, one)[1] for one in ("single", "double")
         )
         assert np.linalg.norm(single - double) < 1e-3 * np.linalg.norm(double)
+
+
+@pytest.mark.parametrize("spread", [0.0, 5.0, 100.0, 1e4])
+def test_both_accuracies_agree_on_a_thousand_items(spread: float) -> None:
+    tables, offsets = np.stack([dcg_weights(1000, top_k=10), 1 / np.arange(1, 1001)]), np.array([0, 1000])
+    scores, upstream = random_scores(1000, spread), np.random.default_rng(3).normal(size=(2, 1000))
+    (value, slope), (expected, by_double) = (
+        exact_value_and_gradient(scores, offsets, tables, upstream, one) for one in ("single", "double")
+    )
+    assert value[0] == pytest.approx(expected[0], abs=2e-3 * np.abs(upstream).sum() / 100)
+    assert np.linalg.norm(slope - by_double) < 1e-2 * np.linalg.norm(by_double)
+    print(f"range {spread:g}: {np.linalg.norm(slope - by_double) / np.linalg.norm(by_double):.1e}")
 
 
 @pytest.mark.parametrize("kind", ["smooth", "cut", "any"])

@@ -542,3 +542,17 @@ def test_evaluation_uses_the_bias_of_the_training(log: ClickLog) -> None:
     assert found.disparity == fultr.evaluate(ranker, test, position_bias=BIAS, intervals=None).disparity
     with pytest.raises(NotFittedError):
         FairRanker(1.0).evaluate(test)
+
+
+def test_bare_features_are_one_list(log: ClickLog) -> None:
+    ranker = FairRanker(1.0, l2=0.1).fit(log)
+    rows = log.data.features[:5]
+    positions = ranker.rank(rows)
+    assert np.argsort(positions).tolist() == np.argsort(-ranker.predict(rows), kind="stable").tolist()
+    assert ranker.sample_rankings(rows, 3, seed=1).shape == (3, 5)
+    with pytest.raises(InputError, match=r"column 'n': must be a whole number, 1 or more \(got 1.5\)"):
+        ranker.sample_rankings(rows, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="column 'seed'"):
+        ranker.sample_rankings(rows, seed=-1)
+    with pytest.raises(InputError, match="give its lists"):
+        ranker.predict(log)

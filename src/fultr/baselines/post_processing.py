@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.arguments import whole_number
+from fultr.arguments import random_generator, whole_number
 from fultr.baselines.relevance import RelevanceRegression
 from fultr.click_model import PositionBias
 from fultr.data import RankingDataset
@@ -96,7 +96,7 @@ class PostProcessing(TrainableRanker):
 
     def sample_rankings(
         self,
-        data: RankingDataset,
+        data: Any,
         n: int = 1,
         *,
         top_k: int | None = None,
@@ -104,8 +104,7 @@ class PostProcessing(TrainableRanker):
     ) -> NDArray[np.int32]:
         """Rank every list n times in one stream, in random order: n x rows, the position of each row."""
         whole_number(n, "n", least=1)
-        self.known_features(data)
-        rng = np.random.default_rng(seed)
+        data, rng = self.known_features(data), random_generator(seed)
         stream = np.concatenate([rng.permutation(len(data)) for _ in range(n)])
         ranked = self.rank_stream(data, stream, rng)
         # back from the order of the stream to that of the rows, pass by pass

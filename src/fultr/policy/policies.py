@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from fultr.arguments import random_generator, whole_number
 from fultr.data import RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
@@ -68,10 +69,9 @@ class ScoredPolicy(ABC):
 
         With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
         """
-        if n < 1:
-            raise InputError("must be 1 or more", column="n", value=n)
+        n, rng = whole_number(n, "n", least=1), random_generator(seed)
         lists = np.tile(np.arange(len(data)), n)
-        positions = self.sampler(data)(lists, np.random.default_rng(seed))
+        positions = self.sampler(data)(lists, rng)
         return cut_positions(positions, top_k).reshape(n, data.rows)
 
 

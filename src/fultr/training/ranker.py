@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from fultr.click_model import PositionBias
-from fultr.data import RankingDataset
+from fultr.data import ClickLog, CompactLog, RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.policy import TorchPolicy
@@ -96,6 +96,16 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         data = self.known_features(X)
         return TorchPolicy(self.fitted_scorer()).predict(data)
 
+    def rank(self, data: Any) -> NDArray[np.int32]:
+        """Return the position of each row in the most likely ranking; bare features are one list."""
+        return super().rank(self.known_features(data))
+
+    def sample_rankings(
+        self, data: Any, n: int = 1, *, top_k: int | None = None, seed: int | np.random.Generator = 0
+    ) -> NDArray[np.int32]:
+        """Draw n rankings of every list; see `ScoredPolicy.sample_rankings`. Bare features are one list."""
+        return super().sample_rankings(self.known_features(data), n, top_k=top_k, seed=seed)
+
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
         """Return utility, exposure and disparity on labelled lists or clicks; see `fultr.evaluate`."""
         self.fitted_scorer()
@@ -112,6 +122,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.fitted_scorer()
         if isinstance(given, RankingDataset):
             data = given
+        elif isinstance(given, ClickLog | CompactLog):
+            raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
         else:
             table = np.asarray(given)
             if table.ndim != 2:
