@@ -81,6 +81,8 @@ def preset_lines(quick: bool) -> Iterator[str]:
     yield f"{'':<52}{'on the log':>11}{'seconds':>9}{'on test':>9}{'DCG':>7}{'|D|':>7}"
     kinds = (("linear", 1.0),) if quick else (("linear", 0.1), ("linear", 10.0), ("mlp", 1.0))
     names = [name for name, _, _ in presets_data(True, 0)]
+    if "FULTR_MSLR" not in os.environ:
+        yield "not on Microsoft's data: set FULTR_MSLR to a folder with Fold1/train.txt, ..."
     for name, (model, weight) in itertools.product(names, kinds):
         found: dict[str, list[tuple[float, ...]]] = {preset: [] for preset in PRESETS}
         for split in range(1 if quick else PRESET_SPLITS):

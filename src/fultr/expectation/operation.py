@@ -75,14 +75,14 @@ def expected_weights(
     if accuracy not in ("single", "double"):
         raise InputError("must be 'single' or 'double'", column="accuracy", value=accuracy)
     flat = scores.reshape(-1)[places]
-    if scores.device.type != "cpu":
-        if estimator != "exact":
-            raise InputError("sampled estimators run on the CPU", column="estimator", value=estimator)
-        found = plain_expected_weights(flat, weights, starts, accuracy)
-    elif estimator == "exact":
+    if estimator != "exact":
+        # rankings are drawn and walked through on the CPU, whatever the scores are on
+        drawn = run_sampled(flat.to("cpu"), weights, starts, estimator, samples, seed)
+        found = drawn.to(scores.device)
+    elif scores.device.type == "cpu":
         found = run_exact(flat, weights, starts, accuracy)
     else:
-        found = run_sampled(flat, weights, starts, estimator, samples, seed)
+        found = plain_expected_weights(flat, weights, starts, accuracy)
     if flat.numel() == scores.numel():
         return found.reshape(weights.shape[0], *scores.shape)
     filled = found.new_zeros(weights.shape[0], scores.numel())
