@@ -131,7 +131,9 @@ def test_the_share_of_utility_is_kept(two: ClickLog, model: str) -> None:
         ranker = trained(two, min_utility=share, model=model, l2=cost)
         assert ranker.training_utility_ >= share * free.training_utility_
         reached.append(ranker.training_disparity_)
-    assert free.training_disparity_ > reached[0] >= reached[1]  # a network may be fair for less
+    assert free.training_disparity_ > reached[0] >= reached[1]
+    # a network is fair up to rounding for less than a hundredth of the utility
+    assert reached[0] > reached[1] or (model == "mlp" and reached[0] < MARGIN * free.training_disparity_)
 
 
 def test_all_of_the_utility_can_be_kept(two: ClickLog, three: ClickLog) -> None:
