@@ -258,7 +258,7 @@ def test_a_system_whose_users_trust_the_top_does_not_fit() -> None:
 
 
 def plain_pairs(log: ClickLog, ranker: NDArray[np.int64] | None) -> NDArray[np.float64]:
-    """W_kl by dictionaries."""
+    """W_kl and H_kl by dictionaries."""
     seen: dict[tuple[int, int], list[int]] = {}
     who: dict[tuple[int, int], set[int]] = {}
     for entry, (row, position, click) in enumerate(
@@ -271,7 +271,7 @@ def plain_pairs(log: ClickLog, ranker: NDArray[np.int64] | None) -> NDArray[np.f
             of = 0 if ranker is None else int(ranker[log.impression_of_entry[entry]])
             who.setdefault((row, position), set()).add(of)
     size = int(log.position.max())
-    table = np.zeros((size, size))
+    tables = np.zeros((2, size, size))
     for (row, k), (times, clicks) in seen.items():
         for l in range(1, size + 1):  # noqa: E741
             if l == k or (row, l) not in seen:
@@ -279,8 +279,9 @@ def plain_pairs(log: ClickLog, ranker: NDArray[np.int64] | None) -> NDArray[np.f
             if ranker is not None and len(who[row, k] | who[row, l]) < 2:
                 continue
             other = seen[row, l][0]
-            table[k - 1, l - 1] += clicks * other / (times + other)
-    return table
+            tables[0, k - 1, l - 1] += clicks * other / (times + other)
+            tables[1, k - 1, l - 1] += times * other / (times + other)
+    return tables
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -291,30 +292,56 @@ def test_pairs_are_those_of_the_plain_sums(named: bool) -> None:
     cells = item_cells(log, 50, ranker)
     blocks = blocks_of(cells.query, np.random.default_rng(0))
     pairs = pairs_of(cells, blocks, 4, between_rankers=named)
-    assert pairs.weights.sum(axis=0) == pytest.approx(plain_pairs(log, ranker))
-    assert pairs.weights.any()
+    assert pairs.tables.sum(axis=0) == pytest.approx(plain_pairs(log, ranker))
+    assert pairs.tables.any()
 
 
-def test_the_curve_maximises_the_likelihood_of_all_pairs() -> None:
+@pytest.mark.parametrize("rate", [1e-3, 0.2, 0.9])
+def test_the_curve_maximises_the_likelihood_of_all_pairs(rate: float) -> None:
+    """The published objective, relevances and all, climbed by a general optimiser."""
     rng = np.random.default_rng(2)
-    tables = rng.uniform(1.0, 50.0, size=(3, 4, 4))
-    tables[:, np.arange(4), np.arange(4)] = 0
-    tables[0, 1, 2] = tables[0, 2, 1] = 0  # a pair that was never seen
-    for table, logs in zip(tables, fitted_logs(tables), strict=True):
+    upper = np.triu_indices(4, k=1)
+    shown = np.zeros((3, 4, 4))
+    shown[:, *upper] = rng.uniform(20.0, 500.0, size=(3, 6))
+    shown[0, 1, 2] = 0  # a pair that was never seen
+    shown += shown.transpose(0, 2, 1)
+    clicks = shown * rate * rng.uniform(0.3, 1.0, size=shown.shape)
+    clicks[1, 0, 3] = 0  # a pair of which one side was never clicked
+    for one, all_shown, logs in zip(clicks, shown, fitted_logs(np.stack([clicks, shown], 1)), strict=True):
 
-        def loss(free: NDArray[np.float64], table: NDArray[np.float64] = table) -> float:
-            v = np.exp(np.concatenate([[0.0], free]))
-            return -float(np.sum(table * np.log(v[:, None] / (v[:, None] + v[None, :]))))
+        def loss(
+            free: NDArray[np.float64], one: NDArray[np.float64] = one, every: NDArray[np.float64] = all_shown
+        ) -> float:
+            relevance = np.zeros((4, 4))
+            relevance[upper] = free[3:]
+            rates = np.exp(np.concatenate([[0.0], free[:3]])[:, None] + relevance + relevance.T)
+            if rates[every > 0].max() >= 1:
+                return np.inf
+            apart = ~np.eye(4, dtype=np.bool_) & (every > 0)
+            terms = one * np.log(rates) + (every - one) * np.log1p(-np.minimum(rates, 0.999999))
+            return -float(np.sum(terms[apart]))
 
-        best = minimize(loss, np.zeros(3), tol=1e-12).x
-        assert logs[1:] == pytest.approx(best, abs=1e-4)
+        free = np.concatenate([logs[1:], np.full(6, np.log(rate * 0.3))])
+        start = minimize(loss, free, method="Nelder-Mead", options={"maxiter": 20_000}).x
+        best = minimize(loss, start, method="Powell", options={"xtol": 1e-10, "ftol": 1e-14}).x
+        assert logs[1:] == pytest.approx(best[:3], abs=2e-4)
         assert logs[0] == 0
 
 
-def test_exact_proportions_are_found_exactly() -> None:
+@pytest.mark.parametrize("relevance", [1e-6, 0.3, 1.0])
+def test_exact_proportions_are_found_exactly(relevance: float) -> None:
     v = np.array([1.0, 0.5, 0.2, 0.8])
-    documents = np.array([[0, 7, 0, 2], [7, 0, 3, 0], [0, 3, 0, 1], [2, 0, 1, 0]])
-    assert np.exp(fitted_logs(documents * v[:, None])) == pytest.approx(v)
+    shown = np.array([[0, 7, 0, 2], [7, 0, 3, 0], [0, 3, 0, 1], [2, 0, 1, 0]])
+    tables = np.stack([shown * v[:, None] * relevance, shown])
+    assert np.exp(fitted_logs(tables)) == pytest.approx(v, rel=1e-4 if relevance == 1 else 1e-9)
+
+
+def test_where_everything_or_nothing_is_clicked_the_curve_is_finite() -> None:
+    shown = 5.0 * (1 - np.eye(3))
+    all_clicked = np.stack([shown, shown])
+    assert fitted_logs(all_clicked) == pytest.approx(np.zeros(3), abs=1e-6)
+    nothing_at_the_third = np.stack([shown * [[1.0], [0.5], [0.0]], shown])
+    assert np.exp(fitted_logs(nothing_at_the_third)) == pytest.approx([1, 0.5, 0], abs=1e-5)
 
 
 def test_compacted_logs_give_the_same() -> None:

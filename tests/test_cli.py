@@ -204,6 +204,9 @@ def test_failures_of_our_own_are_a_line_and_exit_one(
     code, _, err = result_of(capsys, *arguments)
     assert code == 130
     assert "interrupted" in err
+    # also while the command line itself is being read
+    monkeypatch.setattr("fultr.cli.main.app", full)
+    assert result_of(capsys, *arguments) == (130, "", err)
 
 
 def test_output_can_be_piped_into_something_that_stops_reading() -> None:

@@ -256,7 +256,7 @@ def test_a_csv_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(
         '# fultr {"version": 1, "kind": "click-log"}\nquery_id,relevance,x\n1,0,5\n'
     )
-    with pytest.raises(InputError, match="holds no dataset but a click-log"):
+    with pytest.raises(InputError, match="holds no dataset; it was written as click-log"):
         read_dataset(tmp_path / "log.csv")
 
 
@@ -323,7 +323,7 @@ def test_endings_that_are_not_known_are_refused(tmp_path: Path) -> None:
     ("changed", "says"),
     [
         ({"version": 99}, "newer fultr"),
-        ({"kind": "click-log"}, "holds no dataset but a click-log"),
+        ({"kind": "click-log"}, "holds no dataset; it was written as click-log"),
         ({"kind": None}, "holds no dataset"),
         ({"feature_names": None}, "damaged"),
         ({"feature_names": [1, 2]}, "damaged"),

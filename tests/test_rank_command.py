@@ -333,7 +333,7 @@ def test_what_was_written_is_told(
     assert result_of(capsys, "rank", policy, items, "--out", rankings)[1] == ""
     code, _, err = result_of(capsys, "inspect", rankings)
     assert code == 2
-    assert "holds no dataset but a table of rankings" in err
+    assert "holds no dataset; it was written as table of rankings" in err
     assert "holds no items to rank but a table of rankings" in refusal(capsys, policy, rankings)
 
 

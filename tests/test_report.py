@@ -559,6 +559,7 @@ def test_what_cannot_be_reported_is_said_in_a_line(
         capsys, "report", tmp_path / "empty", *out
     )
     assert "is no JSON file" in refusal(capsys, "report", runs / "clicks.parquet", *out)
+    assert "a report is an .html file" in refusal(capsys, "report", audited, "--out", tmp_path / "page.txt")
     assert "--log is for the report of a run" in refusal(
         capsys, "report", audited, "--log", runs / "clicks.parquet", *out
     )

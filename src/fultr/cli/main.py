@@ -75,7 +75,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
         if code == INTERRUPTED:
-            say("fultr: interrupted; nothing was written")
+            return interrupted()
+    except KeyboardInterrupt:
+        # before a command has begun, typer does not catch it
+        return interrupted()
     except typer.TyperException as error:
         say(f"fultr: {error.format_message()} (see --help)")
         return 2
@@ -100,6 +103,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say(f"fultr: internal error: {type(error).__name__}: {error} ({hint})")
         return 1
     return int(code or 0)
+
+
+def interrupted() -> int:
+    """Say what Ctrl-C left, and return the exit code."""
+    say("fultr: interrupted; nothing was written")
+    return INTERRUPTED
 
 
 def main() -> None:

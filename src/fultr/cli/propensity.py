@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -13,11 +12,10 @@ from urllib.parse import quote
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from fultr.cli.files import refuse_counts
 from fultr.cli.options import Column, Items, Json, Seed, renamed_columns
 from fultr.cli.output import print_facts, print_json, progress, results, say
+from fultr.cli.propensity_inputs import CONTEXT, RANKER, SWAP_RANK, SWAPPED, Asked, Logged, read_asked
 from fultr.cli.propensity_options import (
     By,
     Compare,
@@ -50,81 +48,16 @@ from fultr.clicks import (
     write_bias,
 )
 from fultr.clicks.bias_estimate import Method
-from fultr.data import ClickLog, read_log
-from fultr.data.columns import flags, require_columns
-from fultr.data.impression_columns import (
-    ImpressionColumn,
-    labels,
-    read_impression_columns,
-    whole_numbers,
-)
-from fultr.data.log_metadata import LogMetadata
+from fultr.data import ClickLog
 from fultr.data.table_files import open_table
 from fultr.errors import InputError
 from fultr.evaluation.bootstrap import checked_level
 from fultr.files import atomic_write, writable_file
 from fultr.plots import FORMATS, draw_bias
 
-SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"
-"""What is told of each impression; the first three are also the names that its columns are known by."""
-
-MOST_CONTEXTS = 50
-"""More values than these are no context that a curve could be estimated for, but something like an id."""
-
 WITHOUT_VARIATION = (
     "vary the positions, or ask for --method em --relevance features, whose assumptions then decide"
 )
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What the command is to do with what columns."""
-
-    file: Path
-    method: Method | None
-    compare: bool
-    swap: str | None
-    swapped: str | None
-    ranker: str | None
-    by: str | None
-    options: dict[str, Any]
-
-    def found_in(self, names: list[str]) -> _Asked:
-        """Return the same with columns that are there and called as we call them; what is not needed goes."""
-        swap, swapped, ranker = self.swap, self.swapped, self.ranker
-        require_columns(names, [name for name in (swap, swapped, ranker, self.by) if name], self.file)
-        if self.compare or self.method in (None, "swap"):
-            swap = swap or (SWAP_RANK if SWAP_RANK in names else None)
-            if swapped is not None and swap is None:
-                raise InputError("--swapped-column needs --swap-column beside it", file=self.file)
-            swapped = swapped or (SWAPPED if swap and SWAPPED in names else None)
-        else:
-            swap = swapped = None
-        if self.compare or self.method == "harvest" or (self.method is None and swap is None):
-            by_name = RANKER in names and not self.options["randomised"]
-            ranker = ranker or (RANKER if by_name else None)
-        else:
-            ranker = None
-        return replace(self, swap=swap, swapped=swapped, ranker=ranker)
-
-
-@dataclass(frozen=True, eq=False)
-class _Logged:
-    """A log, and what its table says of each impression."""
-
-    log: ClickLog
-    inputs: dict[str, Any]
-    context: NDArray[Any] | None
-
-    def parts(self) -> Iterator[tuple[str | None, ClickLog, dict[str, Any]]]:
-        """Yield the value of each context, its impressions and what is told of them; or all of the log."""
-        if self.context is None:
-            yield None, self.log, self.inputs
-            return
-        for value in np.unique(self.context):
-            chosen = np.flatnonzero(self.context == value)
-            own = {name: values[chosen] for name, values in self.inputs.items()}
-            yield str(value), self.log[chosen], own
 
 
 @dataclass(frozen=True)
@@ -178,7 +111,7 @@ def propensity(
     """
     checked_level(level)
     pictures = _pictures(plot, out, compare)
-    asked = _Asked(
+    asked = Asked(
         file=log,
         method=_method_of(method, relevance, compare),
         compare=compare,
@@ -195,7 +128,7 @@ def propensity(
             "relevance": None if relevance is None else relevance.value,
         },
     ).found_in(open_table(log).schema.names)
-    logged = _read(asked, items, renamed_columns(column))
+    logged = read_asked(asked, items, renamed_columns(column))
     chosen = _choose(asked, logged)
     curves, refused = _estimated(asked, logged, chosen[0], tail, out)
     files = _write(curves, pictures, tail)
@@ -230,49 +163,7 @@ def _method_of(method: MethodName | None, relevance: RelevanceName | None, compa
     return None if method is None else method.value
 
 
-def _read(asked: _Asked, items: Path | None, renamed: dict[str, str]) -> _Logged:
-    """Read the log without features, unless they are needed, and the columns about impressions."""
-    refuse_counts(asked.file, renamed)
-    invented = LogMetadata.from_dict(open_table(asked.file).metadata, asked.file).invented
-    regression = asked.options["relevance"] == RelevanceName.FEATURES
-    # where documents have no ids of their own, their features tell them apart
-    features: list[str] | None = None if regression or "doc_id" in invented else []
-    with progress("reading") as report:
-        log = read_log(asked.file, items=items, columns=renamed, features=features, progress=report)
-    if regression and not log.data.features.shape[1]:
-        problem = "has no features for --relevance features; name the table of documents with --items"
-        raise InputError(problem, file=asked.file)
-    deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
-    rule = (
-        f"must be a position that the log shows, 1 to {deepest}: the one drawn to be exchanged with the"
-        " first, 1 where nothing was to be exchanged; or 0 outside the experiment"
-    )
-    wanted = {
-        name: ImpressionColumn(of, check)
-        for name, of, check in (
-            (SWAP_RANK, asked.swap, whole_numbers(0, deepest, rule)),
-            (SWAPPED, asked.swapped, flags),
-            (RANKER, asked.ranker, labels),
-            (CONTEXT, asked.by, labels),
-        )
-        if of is not None
-    }
-    if not wanted:
-        return _Logged(log, {}, None)
-    impression_id = renamed.get("impression_id", "impression_id")
-    with progress("reading columns") as report:
-        told = read_impression_columns(asked.file, wanted, impression_id=impression_id, progress=report)
-    context = told.pop(CONTEXT, None)
-    if context is not None and (values := np.unique(context).size) > MOST_CONTEXTS:
-        problem = f"has {values:,} values, and a curve for each is too many; at most {MOST_CONTEXTS} will do"
-        raise InputError(problem, file=asked.file, column=asked.by)
-    if SWAPPED in told and told[SWAPPED][told[SWAP_RANK] > 1].all():
-        # all exchanges that were drawn were made, and what was drawn to stay is the control
-        del told[SWAPPED]
-    return _Logged(log, told, context)
-
-
-def _choose(asked: _Asked, logged: _Logged) -> tuple[Method, str]:
+def _choose(asked: Asked, logged: Logged) -> tuple[Method, str]:
     """Return the method asked for, or the one that rests on least, and why it is that."""
     no_swaps = UNSUPPORTED["swap"]
     if asked.method == "swap" and asked.swap is None:
@@ -301,7 +192,7 @@ def _choose(asked: _Asked, logged: _Logged) -> tuple[Method, str]:
     raise InputError(problem, file=asked.file)
 
 
-def _others(logged: _Logged, method: Method) -> str:
+def _others(logged: Logged, method: Method) -> str:
     """Say what other methods the log supports, or what else could be done."""
     told = {name: logged.inputs.get(name) for name in (SWAP_RANK, RANKER)}
     try:
@@ -314,7 +205,7 @@ def _others(logged: _Logged, method: Method) -> str:
 
 
 def _estimated(
-    asked: _Asked, logged: _Logged, method: Method, tail: Tail | None, out: Path | None
+    asked: Asked, logged: Logged, method: Method, tail: Tail | None, out: Path | None
 ) -> tuple[list[_Curve], dict[str, str]]:
     """Return the curve of the log, or of each context, and why a context has none."""
     curves: list[_Curve] = []
@@ -344,7 +235,7 @@ def _estimated(
 
 
 def _of_part(
-    asked: _Asked, log: ClickLog, told: dict[str, Any], method: Method, tail: Tail | None
+    asked: Asked, log: ClickLog, told: dict[str, Any], method: Method, tail: Tail | None
 ) -> tuple[BiasEstimate, BiasComparison | None]:
     given: Any = {**told, **{name: value for name, value in asked.options.items() if value is not None}}
     comparison = compare_biases(log, **given) if asked.compare else None
@@ -395,7 +286,7 @@ def _panels(curves: list[_Curve]) -> tuple[dict[str, dict[str, BiasEstimate]], d
 
 
 def _content(
-    asked: _Asked,
+    asked: Asked,
     method_and_why: tuple[Method, str],
     curves: list[_Curve],
     refused: dict[str, str],
@@ -423,8 +314,8 @@ def _content(
 
 
 def _print(
-    asked: _Asked,
-    logged: _Logged,
+    asked: Asked,
+    logged: Logged,
     method_and_why: tuple[Method, str],
     curves: list[_Curve],
     refused: dict[str, str],
@@ -450,3 +341,9 @@ def _print(
     for value, reason in refused.items():
         console.print()
         console.print(f"{asked.by} {value} has no curve: {reason}")
+    if asked.by is not None:
+        console.print()
+        console.print(
+            f"Each curve is that of its own impressions: give each part of the log with its --bias, or put v"
+            f" of each row's {asked.by} and position into a column propensity, which is taken as it is."
+        )

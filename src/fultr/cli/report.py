@@ -18,6 +18,8 @@ from fultr.report import Report, Run, find_inputs, read_run, report_on_audit, re
 from fultr.report.runs import Located
 from fultr.training.run_folder import CONFIG
 
+SUFFIXES = (".html", ".htm")
+
 
 def report(
     source: Annotated[
@@ -41,7 +43,8 @@ def report(
       fultr report sweep --out report.html
       fultr report audit --out audit.html
     """
-    writable_file(out)
+    if writable_file(out).suffix.lower() not in SUFFIXES:
+        raise InputError("a report is an .html file; name it so", file=out)
     found = _report(source, log, seed)
     write_report(found, out)
     if json:

@@ -31,8 +31,8 @@ Whole = NDArray[np.int64]
 Relevance = Literal["items", "features"]
 
 NO_INTERVENTION = (
-    "Nothing was varied on purpose: regression-EM is right only if positions changed for reasons other than"
-    " the relevance of a document at the time."
+    "Regression-EM uses no intervention, even where there was one: it is right only if positions changed for"
+    " reasons other than the relevance of a document at the time."
 )
 NOT_IDENTIFIED = (
     "no document was shown at two positions: examination cannot be told from relevance; vary the positions,"
@@ -87,12 +87,12 @@ def estimate_bias_em(
         model = RegressionModel(part, known.size, log.data.features[part.row])
     state, at_rest = climb(model)
     logs = relative_logs(state, known.size)
-    weights = pairs.weights[np.ix_(np.arange(blocks.count), known, known)]
+    tables = pairs.tables_of(known)
     influence = model.influence(state, block, blocks.count)
-    both = np.concatenate([influence, weights.reshape(blocks.count, -1)], axis=1)
+    both = np.concatenate([influence, tables.reshape(blocks.count, -1)], axis=1)
     drawn = drawn_sums(both, settings.resamples, settings.rng)
     resampled = logs + drawn[:, : known.size] - influence.sum(axis=0)
-    drawn_weights = drawn[:, known.size :].reshape(-1, known.size, known.size)
+    drawn_tables = drawn[:, known.size :].reshape(-1, *tables.shape[1:])
     return Finding(
         method="em",
         impressions=impressions,
@@ -101,8 +101,8 @@ def estimate_bias_em(
         known=known,
         logs=logs,
         resampled_logs=resampled,
-        residual=pair_residuals(weights.sum(axis=0), logs),
-        resampled_residual=pair_residuals(drawn_weights, resampled),
+        residual=pair_residuals(tables.sum(axis=0), logs),
+        resampled_residual=pair_residuals(drawn_tables, resampled),
         queries=blocks.queries,
         deepest=deepest_position(log),
         notes=[
@@ -121,7 +121,7 @@ def _known_positions(cells: ItemCells, pairs: Pairs, settings: Settings, *, by_i
     )
     enough = counted >= settings.least_clicks
     if by_item:
-        return linked_to_first(pairs.weights.sum(axis=0) > 0, enough)
+        return linked_to_first(pairs.tables[:, 0].sum(axis=0) > 0, enough)
     return np.flatnonzero(enough & enough[:1])
 
 

@@ -37,8 +37,9 @@ def estimate_bias_harvest(
     """Harvest interventions: compare clicks on the same document at different positions, over all pairs.
 
     A document of a query that was seen at positions k and l belongs to the interventional set S_kl. Its
-    clicks at k, weighted by the inverse of how often it was there, stand against those at l; the relevance of
-    the set cancels. All sets together determine the curve (Agarwal et al., WSDM 2019; see `bias_pairs`).
+    clicks at k, weighted by the inverse of how often it was there, stand against those at l, and the set's
+    relevance is the same on both sides. The curve maximises the likelihood of all sets together, with a
+    relevance for each (the all-pairs estimator of Agarwal et al., WSDM 2019; see `bias_pairs`).
 
     Positions must not depend on what a document's clicks say beyond its query and identity. That is so for
     rankers that impressions were assigned to at random at the same time, and for randomised rankings.
@@ -75,12 +76,11 @@ def estimate_bias_harvest(
     compared = np.bincount(
         cells.position[pairs.used], weights=cells.clicks[pairs.used], minlength=impressions.size
     )
-    weights = pairs.weights.sum(axis=0)
-    known = linked_to_first(weights > 0, compared >= settings.least_clicks)
+    known = linked_to_first(pairs.tables[:, 0].sum(axis=0) > 0, compared >= settings.least_clicks)
     refuse_unusable(impressions, known, settings, "on documents that were also shown elsewhere")
-    chosen = np.ix_(np.arange(blocks.count), known, known)
-    drawn = drawn_sums(pairs.weights[chosen], settings.resamples, settings.rng)
-    logs, resampled = fitted_logs(weights[np.ix_(known, known)]), fitted_logs(drawn)
+    tables = pairs.tables_of(known)
+    whole, drawn = tables.sum(axis=0), drawn_sums(tables, settings.resamples, settings.rng)
+    logs, resampled = fitted_logs(whole), fitted_logs(drawn)
     return Finding(
         method="harvest",
         impressions=impressions,
@@ -89,7 +89,7 @@ def estimate_bias_harvest(
         known=known,
         logs=logs,
         resampled_logs=resampled,
-        residual=pair_residuals(weights[np.ix_(known, known)], logs),
+        residual=pair_residuals(whole, logs),
         resampled_residual=pair_residuals(drawn, resampled),
         queries=blocks.queries,
         deepest=deepest_position(log),

@@ -2,14 +2,16 @@
 
 For documents seen N_k times at position k and N_l times at position l, with C_k and C_l clicks,
 
-    W_kl = sum (N_l / (N_k + N_l)) C_k   and   W_lk = sum (N_k / (N_k + N_l)) C_l
+    W_kl = sum h C_k / N_k,   W_lk = sum h C_l / N_l,   H_kl = sum h   with   h = N_k N_l / (N_k + N_l)
 
-are clicks weighted by the inverse of how often the document was put there, times what makes a document count
-by how much it can tell. Whatever the documents' relevance, E[W_kl] / E[W_lk] = v_k / v_l.
+are clicks weighted by the inverse of how often the document was put there, and what they would be if all were
+clicked. The factor h makes a document count by how much it can tell. With r_kl the documents' mean relevance,
+E[W_kl] = v_k r_kl H_kl and E[W_lk] = v_l r_kl H_kl: the documents are the same, and so is their relevance.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +27,16 @@ Array = NDArray[np.float64]
 
 MOST_STEPS = 100
 LONGEST_STEP = 2.0
-"""How far Newton's method may move a logarithm at a time."""
+"""How far a logarithm may move at a time."""
 
 SMALLEST_STEP = 1e-10
 RIDGE = 1e-10
 """Keeps positions without a click in a resample from making the equations singular."""
+
+ALL_CLICKED = 1e-6
+"""The part of impressions that is taken for unclicked where none was."""
+
+TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +45,26 @@ class Pairs:
 
     Parameters
     ----------
-    weights
-        (blocks, positions, positions) W_kl, summed over the documents of each block of queries.
+    tables
+        (blocks, 2, positions, positions) W_kl and H_kl, summed over the documents of each block of queries.
     documents
         (positions, positions) How many documents compare two positions.
     used
         For each cell, whether its document was compared with itself elsewhere.
     """
 
-    weights: Array
+    tables: Array
     documents: NDArray[np.int64]
     used: NDArray[np.bool_]
+
+    def tables_of(self, positions: NDArray[np.int64]) -> Array:
+        """Return the tables of some positions only."""
+        return self.tables[:, :, positions[:, None], positions]
 
 
 def pairs_of(cells: ItemCells, blocks: Blocks, positions: int, *, between_rankers: bool) -> Pairs:
     """Sum up over documents; with `between_rankers`, only what two different rankers did is compared."""
-    weights = np.zeros((blocks.count, positions, positions))
+    tables = np.zeros((blocks.count, 2, positions, positions))
     documents = np.zeros((positions, positions), dtype=np.int64)
     used = np.zeros(cells.item.size, dtype=np.bool_)
     _add_pairs(
@@ -64,11 +75,11 @@ def pairs_of(cells: ItemCells, blocks: Blocks, positions: int, *, between_ranker
         cells.ranker,
         blocks.of_query,
         between_rankers,
-        weights,
+        tables,
         documents,
         used,
     )
-    return Pairs(weights, documents, used)
+    return Pairs(tables, documents, used)
 
 
 @compiled
@@ -80,7 +91,7 @@ def _add_pairs(
     ranker: Any,
     block: Any,
     between_rankers: bool,
-    weights: Any,
+    tables: Any,
     documents: Any,
     used: Any,
 ) -> None:
@@ -90,9 +101,11 @@ def _add_pairs(
                 if between_rankers and ranker[one] >= 0 and ranker[one] == ranker[other]:
                     continue
                 here, there = position[one], position[other]
-                both = impressions[one] + impressions[other]
-                weights[block[item], here, there] += clicks[one] * impressions[other] / both
-                weights[block[item], there, here] += clicks[other] * impressions[one] / both
+                tells = impressions[one] * impressions[other] / (impressions[one] + impressions[other])
+                tables[block[item], 0, here, there] += tells * clicks[one] / impressions[one]
+                tables[block[item], 0, there, here] += tells * clicks[other] / impressions[other]
+                tables[block[item], 1, here, there] += tells
+                tables[block[item], 1, there, here] += tells
                 documents[here, there] += 1
                 documents[there, here] += 1
                 used[one] = used[other] = True
@@ -110,18 +123,21 @@ def linked_to_first(links: NDArray[np.bool_], enough: NDArray[np.bool_]) -> NDAr
     return np.asarray(candidates[part == part[0]])
 
 
-def fitted_logs(weights: Array) -> Array:
-    """Return log v_k - log v_1 that fit all pairs best, for each table W of (..., positions, positions).
+def fitted_logs(tables: Array) -> Array:
+    """Return log v_k - log v_1 that fit all pairs best, for each W and H of (..., 2, positions, positions).
 
-    They maximise sum_{k, l} W_kl log(v_k / (v_k + v_l)): of the clicks at the two positions of a pair, whose
-    documents are the same, those at k are expected to be v_k / (v_k + v_l).
+    The all-pairs objective of Agarwal et al. (WSDM 2019): v and the relevances r_kl = r_lk maximise
+
+        sum_{k != l}  W_kl log(v_k r_kl) + (H_kl - W_kl) log(1 - v_k r_kl).
+
+    It is concave in the logarithms. Those of v are found by scoring, Newton's method with the curvature that
+    is expected, and the best r_kl for them put in.
     """
-    tables = weights.reshape(-1, *weights.shape[-2:])
-    both = tables + tables.transpose(0, 2, 1)
-    logs = np.zeros(tables.shape[:2])
-    free = np.arange(1, tables.shape[1])
+    logs = np.zeros((math.prod(tables.shape[:-3]), tables.shape[-1]))
+    clicks, shown = _clicks_and_shown(tables.reshape(-1, *tables.shape[-3:]))
+    free = np.arange(1, logs.shape[1])
     for _ in range(MOST_STEPS):
-        slope, curvature = _derivatives(tables, both, logs)
+        slope, curvature = _derivatives(clicks, shown, logs)
         curvature[:, free, free] += RIDGE
         step = np.linalg.solve(curvature[:, 1:, 1:], slope[:, 1:, None])[:, :, 0]
         moved = np.clip(logs[:, 1:] + np.clip(step, -LONGEST_STEP, LONGEST_STEP), LEAST_LOG, -LEAST_LOG)
@@ -129,27 +145,51 @@ def fitted_logs(weights: Array) -> Array:
         logs[:, 1:] = moved
         if change < SMALLEST_STEP:
             break
-    return logs.reshape(weights.shape[:-1])
+    return logs.reshape(*tables.shape[:-3], tables.shape[-1])
 
 
-def _derivatives(tables: Array, both: Array, logs: Array) -> tuple[Array, Array]:
-    share = _share_of_first(logs)
-    slope = np.sum(tables - both * share, axis=2)
-    spread = both * share * (1 - share)
+def _clicks_and_shown(tables: Array) -> tuple[Array, Array]:
+    """Return W and H; where all was clicked, H is a little larger, so that no probability is quite 1."""
+    clicks, shown = tables[..., 0, :, :], tables[..., 1, :, :]
+    return clicks, np.maximum(shown, np.maximum(clicks, np.swapaxes(clicks, -1, -2)) * (1 + ALL_CLICKED))
+
+
+def _derivatives(clicks: Array, shown: Array, logs: Array) -> tuple[Array, Array]:
+    """Return the slope of the objective in log v, and minus its expected curvature, the best r_kl put in.
+
+    As r_kl follows v, a pair tells only of the ratio of v_k and v_l, and i_k i_l / (i_k + i_l) of that, with
+    i_k = H q / (1 - q) and q = v_k r_kl. Expected since the curvature itself, (H - W_kl) q / (1 - q)^2, all
+    but vanishes where nearly all is clicked, and steps by it miss the top.
+    """
+    rate = _click_rates(clicks, shown, logs)
+    slope = np.sum((clicks - shown * rate) / (1 - rate), axis=2)
+    own = shown * rate / (1 - rate)
+    other = np.swapaxes(own, -1, -2)
+    spread = own * other / np.maximum(own + other, TINY)
     curvature = -spread
-    places = np.arange(tables.shape[1])
+    places = np.arange(logs.shape[1])
     curvature[:, places, places] += spread.sum(axis=2)
     return slope, curvature
 
 
-def _share_of_first(logs: Array) -> Array:
-    """Return v_k / (v_k + v_l) for all pairs."""
-    return np.asarray(1 / (1 + np.exp(logs[..., None, :] - logs[..., :, None])))
+def _click_rates(clicks: Array, shown: Array, logs: Array) -> Array:
+    """Return v_k r_kl of all pairs, with the r_kl that is best for the given v.
+
+    Where the derivative by r is 0 is the smaller root of
+    2 H v_k v_l r^2 - (W_kl v_l + W_lk v_k + H (v_k + v_l)) r + W_kl + W_lk.
+    """
+    v = np.exp(logs)
+    own, other = v[..., :, None], v[..., None, :]
+    clicks_there = np.swapaxes(clicks, -1, -2)
+    total = clicks + clicks_there
+    half = (clicks * other + clicks_there * own + shown * (own + other)) / 2
+    under_root = np.maximum(half**2 - 2 * shown * own * other * total, 0.0)
+    return np.asarray(own * total / np.maximum(half + np.sqrt(under_root), TINY))
 
 
-def pair_residuals(weights: Array, logs: Array) -> Array:
+def pair_residuals(tables: Array, logs: Array) -> Array:
     """Return W_kl minus what the curve expects of it, for pairs k < l, (..., pairs)."""
-    both = weights + np.swapaxes(weights, -1, -2)
-    apart = weights - both * _share_of_first(logs)
-    upper = np.triu_indices(weights.shape[-1], k=1)
+    clicks, shown = _clicks_and_shown(tables)
+    apart = clicks - shown * _click_rates(clicks, shown, logs)
+    upper = np.triu_indices(tables.shape[-1], k=1)
     return np.asarray(apart[..., *upper])

@@ -238,7 +238,7 @@ def _check_metadata(about: dict[str, Any], file: Path) -> None:
     """Refuse metadata that we cannot have written: a file may come from anywhere."""
     kind = about.get("kind")
     if kind != KIND:
-        raise InputError(f"holds no dataset but a {kind}", file=file)
+        raise InputError(f"holds no dataset; it was written as {kind}", file=file)
 
     def are(name: str, of: type) -> bool:
         values = about.get(name)

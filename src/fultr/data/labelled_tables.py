@@ -25,7 +25,7 @@ ID_COLUMNS = ("query_id", "doc_id", "comment")
 def labelled_dataset(table: Table) -> RankingDataset:
     """Make a dataset of a table that is not ours."""
     if table.metadata.get("kind", KIND) != KIND:
-        raise InputError(f"holds no dataset but a {table.metadata['kind']}", file=table.file)
+        raise InputError(f"holds no dataset; it was written as {table.metadata['kind']}", file=table.file)
     names = table.schema.names
     if "relevance" not in names and "label" not in names and {"impression_id", "click"} <= set(names):
         problem = "looks like a click log, not like labelled data; logs are .parquet or .csv, for read_log"

@@ -190,10 +190,15 @@ def summary_of_audit(audit: Audit, rankings: Sequence[Ranking], part: Part) -> I
         f"The audit looked at {counted(audit.clicks, 'click')} in"
         f" {counted(audit.impressions, 'impression')} of {counted(audit.queries, 'query')}."
     )
-    for ranking in rankings:
+    for ranking, audited in zip(rankings, audit.rankings.values(), strict=True):
         found = ranking.measured[part.key]
         subject = "The logged ranking" if ranking.kind == "logged" else f"The policy {quoted(ranking.name)}"
         yield f"{subject} has {_both(found)}{_verdict(found, audit.max_disparity)}."
+        if audited.verdict_depends_on_bias:
+            yield (
+                "This verdict rests on the position bias: another one that is possible gives another verdict."
+                " Measure the position bias better before you rely on it."
+            )
     if audit.max_disparity is not None:
         yield (
             "A ranking passes if the upper confidence bound of its disparity keeps the limit, and not just"
