@@ -63,7 +63,7 @@ def test_logs_and_lists_are_taken_as_they_are(log: ClickLog) -> None:
         assert source_of(source) is source
         with pytest.raises(InputError, match="brings its own clicks"):
             source_of(source, [1, 0])
-        with pytest.raises(InputError, match="column 'query_id'"):
+        with pytest.raises(InputError, match="column 'qid'"):
             source_of(source, qid=[1, 0])
 
 
@@ -134,10 +134,11 @@ def test_items_with_the_same_features_stay_apart() -> None:
     [
         ({"qid": None}, "qid"),
         ({"position": None}, "position"),
-        ({"qid": [1, 1]}, "query_id"),
+        ({"qid": [1, 1]}, "qid"),
+        ({"sensitive_features": ["a"]}, "sensitive_features"),
+        ({"clicks": [2, 0, 0]}, "y"),
         ({"position": [1, 2, 3, 4]}, "position"),
-        ({"sensitive_features": ["a"]}, "group"),
-        ({"clicks": [1, 0]}, "click"),
+        ({"clicks": [1, 0]}, "y"),
         ({"X": np.zeros(3)}, "X"),
     ],
 )

@@ -19,6 +19,9 @@ from fultr.errors import InputError
 
 Source = ClickLog | CompactLog | RankingDataset
 
+ARGUMENTS = {"query_id": "qid", "impression_id": "impression", "group": "sensitive_features", "click": "y"}
+"""What columns of a log are called where they are given as arrays."""
+
 
 def source_of(
     given: Any,
@@ -45,17 +48,22 @@ def source_of(
     if isinstance(given, (ClickLog, CompactLog, RankingDataset)):
         if clicks is not None or known:
             problem = "a log brings its own clicks, queries, positions and groups; give nothing else"
-            raise InputError(problem, column=next(iter(known), "y"))
+            given_too = next(iter(known), "click")
+            raise InputError(problem, column=ARGUMENTS.get(given_too, given_too))
         return given
     if clicks is None:
         return log_from_frame(given)
-    return _log_of_arrays(given, clicks, known)
+    try:
+        return _log_of_arrays(given, clicks, known)
+    except InputError as error:
+        column = error.column and ARGUMENTS.get(error.column, error.column)
+        raise InputError(error.problem, row=error.row, column=column, value=error.value) from None
 
 
 def _log_of_arrays(features: Any, clicks: ArrayLike, known: dict[str, Any]) -> ClickLog:
-    if "query_id" not in known or "position" not in known:
-        missing = "qid" if "query_id" not in known else "position"
-        raise InputError("clicks in arrays need the query and the position of each row", column=missing)
+    for name in ("query_id", "position"):
+        if name not in known:
+            raise InputError("clicks in arrays need the query and the position of each row", column=name)
     table = np.asarray(features)
     if table.ndim != 2:
         raise InputError("features must be rows x features", column="X", value=table.shape)
