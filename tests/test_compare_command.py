@@ -49,6 +49,17 @@ def test_methods_are_trained_and_measured_as_by_hand(log: fultr.ClickLog, data: 
         assert row["test_disparity_squared"] == pytest.approx(found.disparity_squared)
 
 
+def test_who_corrects_for_noise_is_said(log: fultr.ClickLog, data: fultr.DataSplits) -> None:
+    noise = fultr.ClickNoise(1.0, 0.1)
+    said: list[str] = []
+    plain, corrected = (
+        compare(log, data.test, methods, noise=noise, say=said.append)
+        for methods in (["fultr"], ["fultr-corrected"])
+    )
+    assert sum("only fultr-corrected takes the click noise off" in line for line in said) == 1
+    assert plain[-1]["test_dcg"] != corrected[-1]["test_dcg"]
+
+
 def test_the_command_writes_table_and_picture(
     files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

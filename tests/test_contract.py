@@ -26,6 +26,8 @@ CANDIDATES = {
     "min_utility": Candidate(made(min_utility=0.95)),
     "full information": Candidate(made(fairness_weight=1.0), labelled=True),
     "group-blind": Candidate(made(fairness_weight=1.0, group_blind=True)),
+    "no ips": Candidate(made(fairness_weight=1.0, utility_ips=False, disparity_ips=False)),
+    "utility ips": Candidate(made(fairness_weight=1.0, disparity_ips=False)),
     "paper": Candidate(made(fairness_weight=1.0, protocol="paper"), per_impression=True),
 }
 

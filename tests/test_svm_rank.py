@@ -497,6 +497,13 @@ class TestBadInput:
             PropensitySVMRank(position_bias=BIAS, scale_features=False, l2=1.0).fit(huge)
         assert PropensitySVMRank(position_bias=BIAS, l2=1.0).fit(huge).gap_ <= 1e-4
 
+    def test_a_quarter_of_a_million_clicks_are_solved(self) -> None:
+        data = datasets.german_credit(seed=0).train
+        log = simulate_clicks(data, RandomRanking(), BIAS, clicks=250_000, seed=0)
+        trained = PropensitySVMRank(l2=[0.1, 1.0]).fit(log)
+        assert log.click.sum() >= 250_000
+        assert trained.gap_ <= 1e-4
+
     def test_training_that_did_not_end_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cutting_plane, "MOST_ROUNDS", 2)
         with pytest.warns(ConvergenceWarning, match="larger l2"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
+from fultr.experiments.figure_2 import utilities_at
 from fultr.experiments.statistics import Estimate, estimate, ratio, slopes
 from fultr.experiments.verdicts import (
     FAILS,
@@ -20,6 +21,7 @@ from fultr.experiments.verdicts import (
     below_zero,
     differs,
     inside,
+    not_reduced,
 )
 
 
@@ -99,6 +101,28 @@ def test_an_interval_decides_or_does_not(
     assert below_zero("", measured).outcome == below
     assert differs("", measured).outcome == different
     assert inside("", measured, 0.0, 0.5).outcome == within
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (0.0, 0.0, HOLDS),  # the start itself is the lowest
+        (-0.1, 0.2, HOLDS),
+        (0.3, 0.5, HOLDS),
+        (-0.3, -0.1, FAILS),
+        (-0.9, 0.2, UNDECIDED),
+    ],
+)
+def test_what_may_have_halved_is_not_known_to_be_unreduced(low: float, high: float, outcome: str) -> None:
+    assert not_reduced("", Estimate((low + high) / 2, low, high, 10), start=1.0).outcome == outcome
+
+
+def test_utilities_are_compared_at_equal_disparity() -> None:
+    roots = np.array([[0.8, 0.4, 0.2], [0.8, 0.4, 0.2]])
+    utilities = np.array([[1.0, 0.8, 0.4], [0.5, 0.8, 0.4]])
+    # between two policies; and where a fairer policy is the more useful one, it counts
+    assert utilities_at(np.array([0.6, 0.6]), roots, utilities) == pytest.approx([0.9, 0.8])
+    assert utilities_at(np.array([0.2, 0.3]), roots, utilities) == pytest.approx([0.4, 0.6])
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,19 @@ INK, TRAINING, VALIDATION, MARKED = "#222222", "#0072b2", "#d55e00", "#009e73"
 """Colours that people who are colour-blind can tell apart (Okabe and Ito)."""
 
 
-PALETTE = (TRAINING, VALIDATION, MARKED, "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#666666", "#b8a900")
-MARKERS = "osD^vPX*<"
+PALETTE = (
+    *(TRAINING, VALIDATION, MARKED, "#cc79a7", "#e69f00", "#56b4e9", "#8a6d3b", "#666666", "#b8a900"),
+    INK,
+)
+MARKERS = "osD^vPX*<>"
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a picture: places with the half-open intervals around them, where they have any.
+    """A line of a picture: places with the intervals around them, where they have any.
 
     `across_bounds` and `up_bounds` are the lows and the highs; a `level` line has one place that holds
-    everywhere.
+    everywhere; `ends` are written at the first and the last place.
     """
 
     label: str
@@ -36,6 +39,7 @@ class Curve:
     up_bounds: tuple[Sequence[float], Sequence[float]] | None = None
     level: bool = False
     style: int | None = None
+    ends: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,11 @@ class Panel:
     logarithmic: bool = False
 
 
-def draw_panels(title: str, panels: Sequence[Panel], path: str | Path, note: str = "") -> Path:
+def draw_panels(
+    title: str, panels: Sequence[Panel], path: str | Path, note: str = "", *, same_axes: bool = False
+) -> Path:
     """Draw curves side by side, with a legend beneath; `note` says how to read them."""
-    figure, all_axes = _canvas(path, len(panels))
+    figure, all_axes = _canvas(path, len(panels), same_axes=same_axes)
     labels: dict[str, Any] = {}
     for axes, panel in zip(all_axes, panels, strict=True):
         looks = cycle(range(len(PALETTE)))
@@ -63,7 +69,7 @@ def draw_panels(title: str, panels: Sequence[Panel], path: str | Path, note: str
         axes.set_ylabel(panel.up)
         if panel.logarithmic:
             axes.set_xscale("log")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     figure.legend(
         list(labels.values()),
         list(labels),
@@ -104,13 +110,24 @@ def _draw_curve(axes: Any, curve: Curve, look: int) -> Any:
     (line,) = axes.plot(curve.across, curve.up, marker=marker, color=colour, markersize=4.5, linewidth=1.3)
     if curve.up_bounds is not None and curve.across_bounds is None:
         axes.fill_between(curve.across, *curve.up_bounds, color=colour, alpha=0.15, linewidth=0)
+    elif curve.up_bounds is not None and curve.across_bounds is not None and len(curve.up) > 1:
+        # from the better end of each interval, less disparity and more utility, to the worse end
+        (left, right), (below, above) = curve.across_bounds, curve.up_bounds
+        axes.fill([*left, *right[::-1]], [*above, *below[::-1]], color=colour, alpha=0.13, linewidth=0)
     elif curve.up_bounds is not None and curve.across_bounds is not None:
         crosses = {
             "xerr": _distances(curve.across, curve.across_bounds),
             "yerr": _distances(curve.up, curve.up_bounds),
         }
-        axes.errorbar(
-            curve.across, curve.up, **crosses, fmt="none", ecolor=colour, alpha=0.35, elinewidth=0.9
+        axes.errorbar(curve.across, curve.up, **crosses, fmt="none", ecolor=colour, alpha=0.5, elinewidth=0.9)
+    for text, place in zip(curve.ends or (), (0, -1), strict=False):
+        axes.annotate(
+            text,
+            (curve.across[place], curve.up[place]),
+            textcoords="offset points",
+            xytext=(5, 5) if place == 0 else (5, -11),
+            fontsize=7,
+            color=colour,
         )
     return line
 
@@ -198,7 +215,7 @@ def draw_bias(
     return _save(figure, path)
 
 
-def _canvas(path: str | Path, panels: int = 1) -> tuple[Any, list[Any]]:
+def _canvas(path: str | Path, panels: int = 1, *, same_axes: bool = False) -> tuple[Any, list[Any]]:
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"a picture ends in one of {', '.join(FORMATS)}", file=path)
     try:
@@ -207,7 +224,7 @@ def _canvas(path: str | Path, panels: int = 1) -> tuple[Any, list[Any]]:
         raise InputError("pictures need matplotlib: pip install 'fultr[plots]'") from None
     # a figure of its own, without the global state of pyplot, which would look for a display
     figure = Figure(figsize=(6.4, 4.2) if panels == 1 else (5.2 * panels, 5.0), layout="constrained")
-    all_axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    all_axes = list(figure.subplots(1, panels, squeeze=False, sharex=same_axes, sharey=same_axes)[0])
     for axes in all_axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 WIDER_THAN_ANY_LINE = 1 << 16
+SPEED_PERIOD = 3600.0
+SECONDS_BETWEEN_LINES = 60.0
 SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "severe": "bold red"}
 
 
@@ -71,14 +74,48 @@ def print_findings(console: Console, findings: Sequence[dict[str, str]]) -> None
         console.print(severity, finding["sentence"], sep="")
 
 
+def print_statements(
+    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """Print a table of words: its first two columns stay whole, and the others go over several lines."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2))
+    for number, name in enumerate(columns):
+        made.add_column(name, style="cyan" if number == 0 else None, no_wrap=number < 2, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    console.print(title, style="bold")
+    console.print(made)
+
+
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on standard error if it is a terminal; gives a function of what is done and the total."""
+def progress(what: str, *, lines: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show progress on standard error if it is a terminal; gives a function of what is done and the total.
+
+    With `lines`, for work of many minutes, a line is written now and then if it is none.
+    """
     console = Console(file=sys.stderr)
     if not console.is_terminal:
-        yield lambda _done, _total: None
+        yield _line_writer(what) if lines else lambda _done, _total: None
         return
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=console, transient=True) as bar:
+    with Progress(*shown, console=console, transient=True, speed_estimate_period=SPEED_PERIOD) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _line_writer(what: str) -> Callable[[int, int], None]:
+    """Return a function that writes what is done, and about how long the rest takes, once a minute."""
+    start = said = time.monotonic()
+    before: int | None = None
+
+    def report(done: int, total: int) -> None:
+        nonlocal said, before
+        now = time.monotonic()
+        if before is None:
+            before = done
+        if now - said >= SECONDS_BETWEEN_LINES:
+            said = now
+            left = (now - start) * (total - done) / max(done - before, 1) / 60
+            say(f"{what}: {done:,} of {total:,}" + (f", about {left:.0f} min left" if done > before else ""))
+
+    return report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,8 @@ from typing import Annotated
 import typer
 
 from fultr.cli.options import Json, Seed
-from fultr.cli.output import print_json, print_table, progress, results, say
+from fultr.cli.output import print_json, print_statements, progress, results, say
+from fultr.cli.training_run import StoppedError
 from fultr.errors import InputError
 from fultr.experiments.reproduction import EXAMPLE, FIGURES, plan_for
 from fultr.experiments.reproduction import reproduce as reproduction_of
@@ -69,20 +71,41 @@ def reproduce(
     plans = [
         plan_for(one, quick=quick, size=size.value, splits=splits, seed=seed) for one in data or BY_DEFAULT
     ]
+    only_german = all(plan.is_german for plan in plans)
+    for name in figures:
+        if only_german and name in FIGURES and not FIGURES[name].on_german:
+            problem = "the paper has it on MSLR alone; give --data synthetic or --data mslr:FOLDER"
+            raise InputError(f"{name}: {problem}")
     make_folder(out)
-    options = [f"--data {plan.data.partition(':')[0]}" for plan in plans]
+    options = [f"--data {_without_place(plan.data)}" for plan in plans]
     options += ["--quick"] * quick + [f"--size {size.value}"] * (size is Size.PAPER)
-    command = " ".join(["fultr reproduce", *(["all"] if "all" in figures else figures), *options])
-    with progress("runs") as report:
-        found = reproduction_of(
-            names, plans, out, command=command, workers=workers or os.cpu_count() or 1, report=report, say=say
-        )
+    options += [] if splits is None else [f"--splits {splits}"]
+    options += [f"--seed {seed}"] * (seed != 0)
+    command = " ".join(["fultr reproduce", *figures, *options, "--out DIR"])
+    with progress("runs", lines=True) as report:
+        try:
+            found = reproduction_of(
+                *(names, plans, out),
+                command=command,
+                workers=workers or os.cpu_count() or 1,
+                report=report,
+                say=say,
+            )
+        except KeyboardInterrupt:
+            kept = f"finished runs are kept in {out}; the same command goes on"
+            raise StoppedError(signal.SIGINT, f"stopped; {kept}") from None
     if json:
         verdicts = [verdict.to_dict() for verdict in found.verdicts]
         print_json({"verdicts": verdicts, "written": [str(path) for path in found.files]})
         return
-    cells = [(one.claim, one.data, one.part, one.outcome, one.statement) for one in found.verdicts]
-    print_table(
-        results(), "What of the paper holds", ("claim", "data", "queries", "verdict", "statement"), cells
+    cells = [(one.claim, one.outcome, one.data, one.part, one.statement) for one in found.verdicts]
+    print_statements(
+        results(), "What of the paper holds", ("claim", "verdict", "data", "queries", "statement"), cells
     )
     results().print(f"Effects and intervals: {out / 'verdicts.md'}")
+
+
+def _without_place(data: str) -> str:
+    """Return the name of a data set with the folder's name, but not where it is."""
+    name, _, folder = data.partition(":")
+    return f"{name}:{Path(folder).resolve().name}" if folder else name

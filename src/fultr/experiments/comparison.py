@@ -68,6 +68,8 @@ def compare(
     if not isinstance(lists, RankingDataset):
         raise InputError("must be labelled lists", column="test")
     world = World(train, checked, bias, known, None, None, lists, seed)
+    if known is not None and "fultr-corrected" not in methods:
+        say("only fultr-corrected takes the click noise off; name it too")
     rows = []
     for name in dict.fromkeys(methods):
         method = METHODS[name]

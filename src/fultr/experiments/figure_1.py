@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fultr.experiments.figures import DCG, NOTE, Figure, estimates
+from fultr.experiments.figures import DCG, NOTE, Figure, estimates, splits_text
 from fultr.experiments.methods import METHODS
 from fultr.experiments.results import PARTS, Array, Plan, Results
 from fultr.experiments.runs import Run
@@ -111,9 +111,13 @@ def _draw(results: Results, path: Path) -> Path:
             curves.append(Curve(title, every, [one.mean for one in found], up_bounds=bounds))
         for style, method in enumerate(SKYLINES):
             (one,) = estimates(_mode_dcg(results, part, method, every[-1])[:, None])
-            curves.append(Curve(METHODS[method].title, [0.0], [one.mean], level=True, style=style))
+            bounds = ([one.low], [one.high])
+            title = METHODS[method].title
+            curves.append(Curve(title, [0.0], [one.mean], up_bounds=bounds, level=True, style=style))
         panels.append(Panel(queries, "clicks for each training list", DCG, curves, logarithmic=True))
-    return draw_panels(f"Figure 1: learning from noisy clicks · {results.plan.title}", panels, path, NOTE)
+    settings = f"the mode of each policy, click noise ε₋ = {NOISE:g}, {splits_text(results.plan.splits)}"
+    title = f"Figure 1: learning from noisy clicks · {results.plan.title}\n{settings}"
+    return draw_panels(title, panels, path, NOTE)
 
 
 FIGURE = Figure("fig1", "utility from noisy clicks", _runs, _judge, _draw, on_german=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fultr.experiments.figures import Figure, Line, draw_trade_offs
+from fultr.experiments.figures import Figure, Line, clicks_text, draw_trade_offs
 from fultr.experiments.results import PARTS, Array, Plan, Results
 from fultr.experiments.runs import Run
 from fultr.experiments.statistics import estimate, slopes
@@ -52,9 +52,9 @@ def _judge(results: Results) -> list[Verdict]:
 
 
 def _draw(results: Results, path: Path) -> Path:
-    lines = [Line("fultr", clicks, f"{clicks:g} clicks for each list") for clicks in multiples(results.plan)]
+    lines = [Line("fultr", clicks, clicks_text(clicks)) for clicks in multiples(results.plan)]
     lines.append(Line(SKYLINE, 1.0, "full information"))
-    return draw_trade_offs("Figure 3: more clicks", results, lines, path)
+    return draw_trade_offs("Figure 3: more clicks", "FULTR-Linear, no click noise", results, lines, path)
 
 
 FIGURE = Figure("fig3", "the trade-off as clicks grow", _runs, _judge, _draw)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fultr.experiments.figures import Figure, Line, draw_trade_offs
+from fultr.experiments.figures import Figure, Line, clicks_text, draw_trade_offs
 from fultr.experiments.results import PARTS, Plan, Results
 from fultr.experiments.runs import Run
-from fultr.experiments.statistics import estimate, ratio
+from fultr.experiments.statistics import TOWARDS_ZERO, estimate, ratio
 from fultr.experiments.verdicts import Verdict, above_zero, inside
 
 METHODS = ("fultr", "no-ips", "utility-ips")
@@ -27,6 +27,7 @@ def _judge(results: Results) -> list[Verdict]:
     for part, queries in PARTS.items():
         utility = {method: results.at(f"{part}_dcg", method, clicks, 0.0) for method in METHODS}
         lowest = {method: results.lowest(part, method, clicks)[1] for method in METHODS}
+        start = results.at(f"{part}_disparity_squared", "fultr", clicks, 0.0)
         about = (results.plan.title, queries)
         verdicts += [
             Verdict(
@@ -40,6 +41,11 @@ def _judge(results: Results) -> list[Verdict]:
                     above_zero(
                         "lowest squared disparity, No-IPS - FULTR",
                         estimate(lowest["no-ips"] - lowest["fultr"]),
+                    ),
+                    inside(
+                        "lowest squared disparity of No-IPS / that of FULTR at lambda 0",
+                        ratio(lowest["no-ips"], start),
+                        TOWARDS_ZERO,
                     ),
                 ),
             ),
@@ -65,7 +71,8 @@ def _judge(results: Results) -> list[Verdict]:
 
 def _draw(results: Results, path: Path) -> Path:
     lines = [Line(method, clicks_of(results.plan)) for method in METHODS]
-    return draw_trade_offs("Figure 4: without propensities", results, lines, path)
+    settings = f"{clicks_text(clicks_of(results.plan))}, no click noise"
+    return draw_trade_offs("Figure 4: without propensities", settings, results, lines, path)
 
 
 FIGURE = Figure("fig4", "what inverse propensities are for", _runs, _judge, _draw)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fultr.experiments.figures import Figure, Line, draw_trade_offs
+from fultr.experiments.figures import Figure, Line, clicks_text, draw_trade_offs
 from fultr.experiments.results import PARTS, Array, Plan, Results
 from fultr.experiments.runs import Run
 from fultr.experiments.statistics import estimate, slopes
@@ -26,10 +26,10 @@ def _runs(plan: Plan) -> list[Run]:
 
 
 def _left(results: Results, part: str, clicks: float, count: int) -> Array:
-    """Return, for each split, the lowest squared disparity as a part of its mean at lambda 0."""
+    """Return, for each split, the log of the part of the squared disparity that is left at the lowest."""
     _, lowest = results.lowest(part, "fultr", clicks, groups=count)
     start = results.at(f"{part}_disparity_squared", "fultr", clicks, 0.0, groups=count)
-    return np.asarray(lowest / start.mean())
+    return np.asarray(np.log(lowest) - np.log(start))
 
 
 def _judge(results: Results) -> list[Verdict]:
@@ -41,11 +41,12 @@ def _judge(results: Results) -> list[Verdict]:
         )
         findings = (
             above_zero(
-                "part of the squared disparity left, for each further group, fewer clicks",
+                "log of the part of squared disparity left, for each further group, fewer clicks",
                 estimate(slopes(few, counts)),
             ),
+            above_zero("the same, more clicks", estimate(slopes(many, counts))),
             below_zero(
-                "part left with five groups or more, more clicks - fewer",
+                "log of the part left with five groups or more, more clicks - fewer",
                 estimate((many - few)[:, 1:].mean(axis=1)),
             ),
         )
@@ -56,11 +57,11 @@ def _judge(results: Results) -> list[Verdict]:
 
 def _draw(results: Results, path: Path) -> Path:
     lines = [
-        Line("fultr", clicks, f"{count} groups, {clicks:.2g} clicks for each list", (("groups", count),))
+        Line("fultr", clicks, f"{count} groups, {clicks_text(clicks)}", (("groups", count),))
         for count in _groups(results.plan)
         for clicks in (FEW, MANY)
     ]
-    return draw_trade_offs("Figure 6: many groups", results, lines, path)
+    return draw_trade_offs("Figure 6: many groups", "FULTR-Linear, no click noise", results, lines, path)
 
 
 FIGURE = Figure("fig6", "many groups", _runs, _judge, _draw)

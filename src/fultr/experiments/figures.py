@@ -19,7 +19,10 @@ from fultr.plots import Curve, Panel, draw_panels
 
 Array = NDArray[np.float64]
 
-NOTE = "mean over splits with 95% intervals; left: what the click estimators achieve; right: what generalises"
+NOTE = (
+    "means over splits with 95% bands; left: what the click estimators achieve; right: what also generalises"
+    " (with few queries, much less)"
+)
 DCG, ROOT = "DCG for each relevant item", "disparity, √ of the mean ΣD²  (0: exposure follows merit)"
 
 
@@ -57,6 +60,7 @@ class Line:
     clicks: float
     label: str = ""
     conditions: tuple[tuple[str, Any], ...] = ()
+    style: int | None = None
 
     @property
     def title(self) -> str:
@@ -64,18 +68,29 @@ class Line:
         return self.label or METHODS[self.method].title
 
 
-def draw_trade_offs(figure: str, results: Results, lines: Sequence[Line], path: Path) -> Path:
+def draw_trade_offs(figure: str, settings: str, results: Results, lines: Sequence[Line], path: Path) -> Path:
     """Draw DCG against disparity, on training and on test queries."""
     panels = [
-        Panel(title, ROOT, DCG, [trade_off_curve(results, line, part) for line in lines])
+        Panel(title, ROOT, DCG, [trade_off_curve(results, line, part, line is lines[0]) for line in lines])
         for part, title in PARTS.items()
     ]
-    return draw_panels(f"{figure} · {results.plan.title}", panels, path, NOTE)
+    title = f"{figure} · {results.plan.title}\n{settings}, {splits_text(results.plan.splits)}"
+    return draw_panels(title, panels, path, NOTE, same_axes=True)
 
 
-def trade_off_curve(results: Results, line: Line, part: str) -> Curve:
-    """Return a curve over the trade-offs of a method."""
-    conditions = dict(line.conditions)
+def clicks_text(clicks: float) -> str:
+    """Return a number of clicks, as a multiple of the training lists, in words."""
+    return f"{clicks:.2g} click{'' if clicks == 1 else 's'} for each list"
+
+
+def splits_text(splits: int) -> str:
+    """Return a number of splits in words."""
+    return f"{splits} split{'' if splits == 1 else 's'}"
+
+
+def trade_off_curve(results: Results, line: Line, part: str, name_ends: bool) -> Curve:
+    """Return a curve over the trade-offs of a method, here lambda if its ends are to be named."""
+    conditions, weights = dict(line.conditions), results.plan.trade_offs(line.method)
     squares = estimates(results.table(f"{part}_disparity_squared", line.method, line.clicks, **conditions))
     utilities = estimates(results.table(f"{part}_dcg", line.method, line.clicks, **conditions))
     return Curve(
@@ -84,6 +99,8 @@ def trade_off_curve(results: Results, line: Line, part: str) -> Curve:
         [one.mean for one in utilities],
         ([max(one.low, 0.0) ** 0.5 for one in squares], [max(one.high, 0.0) ** 0.5 for one in squares]),
         ([one.low for one in utilities], [one.high for one in utilities]),
+        style=line.style,
+        ends=(f"λ = {weights[0]:g}", f"λ = {weights[-1]:g}") if name_ends else None,
     )
 
 

@@ -38,6 +38,9 @@ ONLY = (0.0,)
 NO_NOISE = ClickNoise()
 """So that a log's own noise is not corrected for."""
 
+L2_OF_PAPER = 1e-3
+"""One cost for the paper's protocol, which stops early and takes a minute for each policy."""
+
 L2_OF_NETWORKS = (1e-4, 1e-2)
 """They stop early beside that, and need less of it."""
 
@@ -147,7 +150,12 @@ def _post_processed(make: Callable[..., Any], knob: str, **settings: Any) -> Any
 def _as_paper(world: World, weights: Sequence[float]) -> Policies:
     for weight in weights:
         ranker = FairRanker(
-            weight, protocol="paper", l2=1e-3, position_bias=world.position_bias, noise=None, seed=world.seed
+            weight,
+            protocol="paper",
+            l2=L2_OF_PAPER,
+            position_bias=world.position_bias,
+            noise=NO_NOISE,
+            seed=world.seed,
         )
         yield weight, ranker.fit(world.log, valid=world.valid)
 

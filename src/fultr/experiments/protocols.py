@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fultr.experiments.figure_2 import PAPER, clicks_of
-from fultr.experiments.results import Results
+from fultr.experiments.results import Array, Plan, Results
 from fultr.experiments.runs import Row
+from fultr.experiments.statistics import estimate
 
 PROTOCOLS = {"fultr": "default", PAPER: "paper"}
+DIFFERENCE = "paper - default"
+LOW, HIGH = ", low", ", high"
+"""What the columns of the ends of an interval are called after."""
+
 MEASURES = {
     "DCG, training queries": "train_dcg",
     "squared disparity, training queries": "train_disparity_squared",
@@ -20,31 +23,38 @@ MEASURES = {
 def side_by_side(results: Results) -> list[Row]:
     """Return means over the splits on which both protocols were run, for each fairness weight of the paper's.
 
-    The default protocol trains all fairness weights and costs of large parameters at once. `seconds` are
-    those of one processor for each policy that was trained, and `seconds_in_all` those of the whole run.
+    Each measure has its interval, and a third row the differences between the two, split by split. The
+    default protocol trains all fairness weights and costs of large parameters at once. `seconds` are those of
+    one processor for each policy that was trained, and `seconds_in_all` those of the whole run.
     """
     clicks, plan = clicks_of(results.plan), results.plan
     splits = plan.paper_splits
     if not splits:
         return []
-    rows = []
+    rows: list[Row] = []
     for weight in plan.trade_offs(PAPER):
+        measured: dict[str, dict[str, Array]] = {}
         for method, protocol in PROTOCOLS.items():
             trained = len(plan.trade_offs(method)) * (len(plan.l2) if method != PAPER else 1)
             seconds = results.at("run_seconds", method, clicks, weight)[:splits].mean()
-            rows.append(
-                {
-                    "data": plan.title,
-                    "lambda": weight,
-                    "protocol": protocol,
-                    "splits": splits,
-                    **{
-                        title: float(np.mean(results.at(column, method, clicks, weight)[:splits]))
-                        for title, column in MEASURES.items()
-                    },
-                    "policies": trained,
-                    "seconds": float(seconds / trained),
-                    "seconds_in_all": float(seconds),
-                }
-            )
+            measured[protocol] = {
+                title: results.at(column, method, clicks, weight)[:splits]
+                for title, column in MEASURES.items()
+            }
+            time = {
+                "policies": trained,
+                "seconds": float(seconds / trained),
+                "seconds_in_all": float(seconds),
+            }
+            rows.append(_row(plan, weight, protocol, measured[protocol]) | time)
+        apart = {title: measured["paper"][title] - measured["default"][title] for title in MEASURES}
+        rows.append(_row(plan, weight, DIFFERENCE, apart))
     return rows
+
+
+def _row(plan: Plan, weight: float, protocol: str, measured: dict[str, Array]) -> Row:
+    row: Row = {"data": plan.title, "lambda": weight, "protocol": protocol, "splits": plan.paper_splits}
+    for title, values in measured.items():
+        found = estimate(values)
+        row |= {title: found.mean, f"{title}{LOW}": found.low, f"{title}{HIGH}": found.high}
+    return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class Plan:
     def title(self) -> str:
         """What the data is called in pictures."""
         named = {"german": "German Credit", "synthetic": f"synthetic, {self.lists:,} training lists"}
-        return named.get(self.data, "MSLR")
+        return named.get(self.data) or f"MSLR, {Path(self.data.partition(':')[2]).name}"
 
     def trade_offs(self, method: str) -> tuple[float, ...]:
         """Return the trade-offs that a method is trained for."""

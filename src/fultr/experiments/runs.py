@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from fultr import __version__
 from fultr.baselines.post_processing import PostProcessing
 from fultr.data import RankingDataset
 from fultr.evaluation import evaluate
@@ -21,8 +22,10 @@ from fultr.experiments.methods import method_called
 from fultr.experiments.worlds import Conditions, World, make_world
 from fultr.files import write_text
 
-FORMAT = 2
+FORMAT = 3
 """Of the files of runs; those of other formats are done again."""
+
+SECONDS_BETWEEN_REPORTS = 5
 
 Row = dict[str, Any]
 """A trained policy: what it is, and its utility and disparity on training and on test queries."""
@@ -47,7 +50,7 @@ class Run:
         parts = [given["data"], self.method, f"{given['clicks']:g}x"]
         parts += [f"noise-{given['eps_minus']:g}"] if given["eps_minus"] else []
         parts += [f"groups-{given['groups']}"] if given["groups"] != 2 else []
-        content = json.dumps([FORMAT, self.method, given, self.trade_offs, self.l2])
+        content = json.dumps([FORMAT, __version__, self.method, given, self.trade_offs, self.l2])
         digest = hashlib.blake2b(content.encode(), digest_size=4).hexdigest()
         return "_".join([*parts, f"split-{given['split']}", digest]) + ".json"
 
@@ -64,7 +67,8 @@ def perform(run: Run, world: World) -> list[Row]:
             if lists is not None:
                 row |= measures(policy, lists, world, part)
         if isinstance(policy, PostProcessing) and world.train is not None:
-            row["relative_error"] = list(policy.regression_.relative_error(world.train).values())
+            errors = policy.regression_.relative_error(world.train).values()
+            row |= {f"relative_error_{number}": error for number, error in enumerate(errors, start=1)}
         rows.append({**row, "seconds": seconds})
         started = time.process_time()
     # policies that are trained together share the time that took
@@ -108,31 +112,33 @@ class Archive:
 
 def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Reporter) -> None:
     """Do all runs that are not in the archive, those of one world together, in several processes."""
-    missing = [run for run in dict.fromkeys(runs) if not archive.has(run)]
-    done = len(set(runs)) - len(missing)
-    report(done, len(set(runs)))
+    wanted = list(dict.fromkeys(runs))
+    missing = [run for run in wanted if not archive.has(run)]
+    report(len(wanted) - len(missing), len(wanted))
     worlds: dict[Conditions, list[Run]] = {}
     for run in missing:
         worlds.setdefault(run.conditions, []).append(run)
-    for count in _finished(list(worlds.values()), archive.folder, workers):
-        done += count
-        report(done, len(set(runs)))
-
-
-def _finished(tasks: Sequence[list[Run]], folder: Path, workers: int) -> Iterator[int]:
-    """Yield how many runs were done, as they get done."""
+    tasks = list(worlds.values())
     if workers == 1 or len(tasks) < 2:
         for task in tasks:
-            yield _perform_in(task, folder)
+            for _ in _performed(task, archive):
+                report(_done(wanted, archive), len(wanted))
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_alone) as pool:
         try:
-            futures = [pool.submit(_perform_in, task, folder) for task in tasks]
-            for future in as_completed(futures):
-                yield future.result()
+            waiting = {pool.submit(_perform_in, task, archive.folder) for task in tasks}
+            while waiting:
+                finished, waiting = wait(waiting, timeout=SECONDS_BETWEEN_REPORTS)
+                report(_done(wanted, archive), len(wanted))
+                for future in finished:
+                    future.result()
         except BaseException:
             _give_up(pool)
             raise
+
+
+def _done(runs: Sequence[Run], archive: Archive) -> int:
+    return sum(archive.has(run) for run in runs)
 
 
 def _give_up(pool: Executor) -> None:
@@ -148,8 +154,14 @@ def _alone() -> None:
     torch.set_num_threads(1)
 
 
-def _perform_in(runs: list[Run], folder: Path) -> int:
-    archive, world = Archive(folder), make_world(runs[0].conditions)
+def _perform_in(runs: list[Run], folder: Path) -> None:
+    for _ in _performed(runs, Archive(folder)):
+        pass
+
+
+def _performed(runs: list[Run], archive: Archive) -> Iterator[Run]:
+    """Do the runs of one world, and yield each when it is kept."""
+    world = make_world(runs[0].conditions)
     for run in runs:
         archive.write(run, perform(run, world))
-    return len(runs)
+        yield run

@@ -11,6 +11,9 @@ from scipy.stats import t as student
 
 LEVEL = 0.95
 
+TOWARDS_ZERO = 0.2
+"""What may be left of a squared disparity that is said to fall towards zero."""
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -11,6 +11,9 @@ from fultr.experiments.statistics import Estimate
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 
+ENOUGH_SPLITS = 10
+"""With fewer, a verdict is what the runs suggest and no more."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -48,6 +51,11 @@ class Verdict:
     def __post_init__(self) -> None:
         object.__setattr__(self, "outcome", all_of([finding.outcome for finding in self.findings]))
 
+    @property
+    def splits(self) -> int:
+        """How many splits it rests on."""
+        return min(finding.measured.splits for finding in self.findings)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain values."""
         return {
@@ -56,6 +64,7 @@ class Verdict:
             "data": self.data,
             "queries": self.part,
             "verdict": self.outcome,
+            "splits": self.splits,
             "findings": [finding.to_dict() for finding in self.findings],
             "note": self.note,
         }
@@ -78,6 +87,13 @@ def below_zero(effect: str, measured: Estimate) -> Finding:
     """Claim that the effect is below 0."""
     outcome = HOLDS if measured.below else FAILS if measured.above else UNDECIDED
     return Finding(effect, measured, outcome)
+
+
+def not_reduced(effect: str, measured: Estimate, start: float) -> Finding:
+    """Claim that a change from `start` is no reduction: not below 0, and not by half in any case."""
+    if measured.below:
+        return Finding(effect, measured, FAILS)
+    return Finding(effect, measured, HOLDS if measured.low > -start / 2 else UNDECIDED)
 
 
 def differs(effect: str, measured: Estimate) -> Finding:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ LISTS_A_QUERY = 10
 """Of a folder of MSLR with few queries, so many lists are drawn from each."""
 
 FEW_QUERIES = 2_000
+
+FIRST_PART = 1 << 16
+"""How many bytes of a file tell it from others of the same name and size."""
 
 PLANTED = 3_600
 """Impressions with an item known to be irrelevant, by which noise is measured: the paper's 1% at its size."""
@@ -90,14 +95,27 @@ class Conditions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conditions as plain values; a folder counts by what it holds, not by where it is."""
-        return {
-            "data": self.data.partition(":")[0],
+        name, _, folder = self.data.partition(":")
+        found = {
+            "data": name,
             "clicks": self.clicks,
             "eps_minus": self.eps_minus,
             "groups": self.groups,
             "split": self.split,
             "lists": self.lists if self.data == "synthetic" else None,
         }
+        return {**found, "files": fingerprint(folder)} if folder else found
+
+
+@cache
+def fingerprint(folder: str) -> str:
+    """Return what tells the text files of a folder from others: their names, sizes and first parts."""
+    digest = hashlib.blake2b(digest_size=4)
+    for file in sorted(Path(folder).rglob("*.txt")):
+        digest.update(f"{file.relative_to(folder)} {file.stat().st_size} ".encode())
+        with file.open("rb") as content:
+            digest.update(content.read(FIRST_PART))
+    return digest.hexdigest()
 
 
 def splits_of(conditions: Conditions) -> DataSplits:
