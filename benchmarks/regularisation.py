@@ -26,7 +26,7 @@ from fultr.training import FairRanker
 COSTS = {
     "FULTR-Linear": (1e-4, 1e-3, 1e-2, 1e-1, 3e-1),
     "Propensity SVM-Rank": (1e-3, 1e-1, 1.0, 10.0),
-    "regression": (1e-6, 1e-4, 1e-3, 1e-2, 1e-1),
+    "regression": (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1),
 }
 RANKERS: dict[str, Any] = {"FULTR-Linear": FairRanker, "Propensity SVM-Rank": PropensitySVMRank}
 
