@@ -22,6 +22,8 @@ PALETTE = (
     INK,
 )
 MARKERS = "osD^vPX*<>"
+CHARACTERS_ACROSS, LINE_BESIDE_LABEL = 85, 8
+"""How much text a legend has room for beneath a panel, and what the line beside a label takes of it."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,12 @@ def draw_panels(
         if panel.logarithmic:
             axes.set_xscale("log")
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    longest = max(map(len, labels), default=0)
     figure.legend(
         list(labels.values()),
         list(labels),
         loc="outside lower center",
-        ncols=min(4, len(labels)),
+        ncols=max(1, min(4, len(labels), CHARACTERS_ACROSS * len(panels) // (longest + LINE_BESIDE_LABEL))),
         frameon=False,
         fontsize=8,
         title=note or None,

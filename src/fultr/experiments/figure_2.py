@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fultr.experiments.figures import Figure, Line, draw_trade_offs
+from fultr.experiments.figures import Figure, Line, clicks_text, draw_trade_offs
 from fultr.experiments.methods import METHODS
 from fultr.experiments.results import LARGEST_LAMBDA, PARTS, Array, Plan, Results
 from fultr.experiments.runs import Run
@@ -210,7 +210,7 @@ def _draw(results: Results, path: Path) -> Path:
     if results.plan.paper_splits:
         label = f"{METHODS[PAPER].title} ({results.plan.paper_splits} splits)"
         lines.append(Line(PAPER, clicks, label, style=len(looks)))
-    settings = f"{clicks:g} clicks for each training list, no click noise"
+    settings = f"{clicks_text(clicks)}, no click noise"
     return draw_trade_offs("Figure 2: utility and disparity", settings, results, lines, path)
 
 

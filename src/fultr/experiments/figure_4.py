@@ -7,7 +7,7 @@ from pathlib import Path
 from fultr.experiments.figures import Figure, Line, clicks_text, draw_trade_offs
 from fultr.experiments.results import PARTS, Plan, Results
 from fultr.experiments.runs import Run
-from fultr.experiments.statistics import TOWARDS_ZERO, estimate, ratio
+from fultr.experiments.statistics import NEAR_ZERO, estimate, ratio
 from fultr.experiments.verdicts import Verdict, above_zero, inside
 
 METHODS = ("fultr", "no-ips", "utility-ips")
@@ -45,7 +45,7 @@ def _judge(results: Results) -> list[Verdict]:
                     inside(
                         "lowest squared disparity of No-IPS / that of FULTR at lambda 0",
                         ratio(lowest["no-ips"], start),
-                        TOWARDS_ZERO,
+                        NEAR_ZERO,
                     ),
                 ),
             ),

@@ -26,9 +26,12 @@ def _runs(plan: Plan) -> list[Run]:
 
 
 def _left(results: Results, part: str, clicks: float, count: int) -> Array:
-    """Return, for each split, the log of the part of the squared disparity that is left at the lowest."""
+    """Return, for each split, the log of the part of the squared disparity that is left at the lowest.
+
+    Of that at lambda 0 of the same number of groups, from the more clicks, so that what clicks change shows.
+    """
     _, lowest = results.lowest(part, "fultr", clicks, groups=count)
-    start = results.at(f"{part}_disparity_squared", "fultr", clicks, 0.0, groups=count)
+    start = results.at(f"{part}_disparity_squared", "fultr", MANY, 0.0, groups=count)
     return np.asarray(np.log(lowest) - np.log(start))
 
 

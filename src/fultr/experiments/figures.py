@@ -80,7 +80,7 @@ def draw_trade_offs(figure: str, settings: str, results: Results, lines: Sequenc
 
 def clicks_text(clicks: float) -> str:
     """Return a number of clicks, as a multiple of the training lists, in words."""
-    return f"{clicks:.2g} click{'' if clicks == 1 else 's'} for each list"
+    return f"{clicks:.2g} click{'' if clicks == 1 else 's'} for each training list"
 
 
 def splits_text(splits: int) -> str:

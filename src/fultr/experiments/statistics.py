@@ -11,8 +11,8 @@ from scipy.stats import t as student
 
 LEVEL = 0.95
 
-TOWARDS_ZERO = 0.2
-"""What may be left of a squared disparity that is said to fall towards zero."""
+TOWARDS_ZERO, NEAR_ZERO = 0.2, 0.05
+"""What may be left of a squared disparity that is said to fall towards zero, or to reach it."""
 
 
 @dataclass(frozen=True)
