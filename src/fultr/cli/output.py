@@ -46,10 +46,7 @@ def print_table(console: Console, title: str, columns: Sequence[str], rows: Sequ
     made.add_column(columns[0], style="cyan", overflow="fold")
     for name in columns[1:]:
         made.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        made.add_row(*row)
-    console.print(title, style="bold")
-    console.print(made)
+    _print_filled(console, title, made, rows)
 
 
 def print_facts(console: Console, title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -57,10 +54,7 @@ def print_facts(console: Console, title: str, rows: Sequence[tuple[str, str]]) -
     made = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
     made.add_column(style="cyan", no_wrap=True)
     made.add_column(overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    console.print(title, style="bold")
-    console.print(made)
+    _print_filled(console, title, made, rows)
 
 
 def print_findings(console: Console, findings: Sequence[dict[str, str]]) -> None:
@@ -81,6 +75,10 @@ def print_statements(
     made = Table(box=None, pad_edge=False, padding=(0, 2))
     for number, name in enumerate(columns):
         made.add_column(name, style="cyan" if number == 0 else None, no_wrap=number < 2, overflow="fold")
+    _print_filled(console, title, made, rows)
+
+
+def _print_filled(console: Console, title: str, made: Table, rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         made.add_row(*row)
     console.print(title, style="bold")
