@@ -17,23 +17,22 @@ from fultr.clicks import (
 )
 from fultr.data import (
     ClickLog,
-    CompactLog,
+    Counts,
     DataSplits,
     RankingDataset,
     concatenate,
-    inspect_dataset,
-    inspect_log,
-    log_from_frame,
+    merge,
+    read_counts,
     read_dataset,
     read_letor,
-    read_log,
+    write_counts,
     write_dataset,
     write_letor,
-    write_log,
 )
 from fultr.errors import FultrError, InputError, WriteError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.expectation import expected_position_weights
+from fultr.logs import count, inspect_dataset, inspect_log, log_from_frame, read_log, write_log
 from fultr.policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
 from fultr.training import FairRanker, Frontier, UnreachableLimitError, load, save, sweep
 
@@ -44,7 +43,7 @@ __all__ = [
     "BiasEstimate",
     "ClickLog",
     "ClickNoise",
-    "CompactLog",
+    "Counts",
     "DataSplits",
     "Evaluation",
     "FairRanker",
@@ -63,6 +62,7 @@ __all__ = [
     "WriteError",
     "compare_biases",
     "concatenate",
+    "count",
     "datasets",
     "estimate_bias",
     "estimate_noise",
@@ -73,7 +73,9 @@ __all__ = [
     "inspect_log",
     "load",
     "log_from_frame",
+    "merge",
     "read_bias",
+    "read_counts",
     "read_dataset",
     "read_letor",
     "read_log",
@@ -81,6 +83,7 @@ __all__ = [
     "simulate_clicks",
     "sweep",
     "write_bias",
+    "write_counts",
     "write_dataset",
     "write_letor",
     "write_log",

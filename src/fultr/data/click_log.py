@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import checked_number, random_generator, whole_numbers
+from fultr.arguments import whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.compiled import compiled
-from fultr.data.compact_log import CompactLog, count_cells, count_log
-from fultr.data.dataset import RankingDataset, chosen_of, named_groups, rows_of
-from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of, first_repeat
+from fultr.data.columns import IN_MEMORY
+from fultr.data.count_impressions import count_impressions
+from fultr.data.counts import Counts
+from fultr.data.dataset import NOT_COLUMNS, RankingDataset, chosen_of, columns_at, rows_of
+from fultr.data.grouping import first_repeat, group_rows
+from fultr.data.ids import Ids, codes_of
 from fultr.data.log_fields import (
-    DEEPEST_POSITION,
     as_clicks,
     as_impression_ids,
     as_lists,
@@ -26,7 +27,6 @@ from fultr.data.log_fields import (
     as_propensities,
     as_times,
 )
-from fultr.data.merging import merge_lists, order_within
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
 
@@ -62,24 +62,18 @@ class Planted:
             problem = "planted items need an impression, counted from 0, each"
             raise InputError(problem, column="planted.impression", value=self.impression)
         position = as_positions(self.position, size, "planted.position")
-        if not position.all():
-            problem = "a planted item needs a position, 1 or more"
-            raise InputError(problem, row=int(np.argmin(position)) + 1, column="planted.position")
+        problem = "a planted item needs a position, 1 or more"
+        IN_MEMORY.check(position == NOT_SHOWN, problem, "planted.position")
         repeat = first_repeat(impression, position)
         if repeat is not None:
-            problem = f"the position is taken by planted item {repeat[0] + 1} of the same impression already"
-            value = position[repeat[1]]
-            raise InputError(problem, row=repeat[1] + 1, column="planted.position", value=value)
-        fields = {
-            "impression": impression,
-            "position": position,
-            "click": as_clicks(self.click, size, "planted.click"),
-            "propensity": None
-            if self.propensity is None
-            else as_propensities(self.propensity, np.ones(size, dtype=np.bool_), "planted.propensity"),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+            first, second = repeat
+            problem = f"the position is taken by planted item {first + 1} of the same impression already"
+            raise IN_MEMORY.error(problem, second, "planted.position", position[second])
+        propensity = self.propensity
+        if propensity is not None:
+            propensity = as_propensities(propensity, np.ones(size, dtype=np.bool_), "planted.propensity")
+        click = as_clicks(self.click, size, "planted.click")
+        vars(self).update(impression=impression, position=position, click=click, propensity=propensity)
 
     def __len__(self) -> int:
         return int(self.impression.size)
@@ -111,7 +105,7 @@ class ClickLog:
     impression_id
         Optional, for each impression; no two may have the same.
     timestamp
-        Optional, for each impression: whole numbers, or dates, held in microseconds.
+        Optional, for each impression: integers, or dates, held in microseconds.
     position_bias, noise
         The click model that belongs to the log, if it is known.
     empties_dropped
@@ -152,30 +146,25 @@ class ClickLog:
         shown_lists = as_lists(lists, len(data))
         entries, size = int(data.lengths[shown_lists].sum()), shown_lists.size
         positions, clicks = as_positions(position, entries), as_clicks(click, entries)
-        unseen = np.flatnonzero(clicks & (positions == NOT_SHOWN))
-        if unseen.size:
-            raise InputError(
-                "a click on an item that was not shown", row=unseen[0] + 1, column="click", value=1
-            )
-        fields: dict[str, Any] = {
-            "data": data,
-            "lists": shown_lists,
-            "position": positions,
-            "click": clicks,
-            "propensity": None if propensity is None else as_propensities(propensity, positions != NOT_SHOWN),
+        unseen = clicks & (positions == NOT_SHOWN)
+        IN_MEMORY.check(unseen, "a click on an item that was not shown", "click", clicks, int)
+        vars(self).update(
+            data=data,
+            lists=shown_lists,
+            position=positions,
+            click=clicks,
+            propensity=None if propensity is None else as_propensities(propensity, positions != NOT_SHOWN),
             # without items there is nothing to have a propensity either
-            "planted": planted if planted is not None and len(planted) else Planted.none(),
-            "impression_id": None if impression_id is None else as_impression_ids(impression_id, size),
-            "timestamp": None if timestamp is None else as_times(timestamp, size),
-            "position_bias": position_bias,
-            "noise": noise,
-            "empties_dropped": bool(empties_dropped),
-            "origin": as_origin(origin or {}),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+            planted=planted if planted is not None and len(planted) else Planted.none(),
+            impression_id=None if impression_id is None else as_impression_ids(impression_id, size),
+            timestamp=None if timestamp is None else as_times(timestamp, size),
+            position_bias=position_bias,
+            noise=noise,
+            empties_dropped=bool(empties_dropped),
+            origin=as_origin(origin or {}),
+        )
         self._check_planted()
-        self._refuse_repeated_positions()
+        self._check_positions()
 
     def _check_planted(self) -> None:
         planted = self.planted
@@ -187,13 +176,14 @@ class ClickLog:
         if (planted.propensity is None) != (self.propensity is None):
             raise InputError("propensities must be given for all items or for none", column="propensity")
 
-    def _refuse_repeated_positions(self) -> None:
-        planted = self.planted
-        repeated = first_repeated(self.position, self.offsets, planted.impression, planted.position)
-        if repeated >= 0:
-            impression = int(np.searchsorted(self.offsets, repeated, side="right"))
-            problem = f"the position is taken twice in impression {impression}"
-            raise InputError(problem, row=repeated + 1, column="position", value=self.position[repeated])
+    def _check_positions(self) -> None:
+        shown = np.flatnonzero(self.position != NOT_SHOWN)
+        impression = np.concatenate([self.planted.impression, self.impression_of_entry[shown]])
+        repeat = first_repeat(impression, np.concatenate([self.planted.position, self.position[shown]]))
+        if repeat is not None:
+            entry = int(shown[repeat[1] - len(self.planted)])
+            problem = f"the position is taken twice in impression {impression[repeat[1]] + 1}"
+            raise IN_MEMORY.error(problem, entry, "position", self.position[entry])
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
@@ -218,9 +208,9 @@ class ClickLog:
     @property
     def clicked(self) -> NDArray[np.bool_]:
         """For each impression, whether a candidate was clicked."""
-        found = np.zeros(len(self), dtype=bool)
-        found[np.searchsorted(self.offsets, np.flatnonzero(self.click), side="right") - 1] = True
-        return found
+        clicked = np.zeros(len(self), dtype=np.bool_)
+        clicked[np.searchsorted(self.offsets, np.flatnonzero(self.click), side="right") - 1] = True
+        return clicked
 
     def __len__(self) -> int:
         return int(self.lists.size)
@@ -249,66 +239,32 @@ class ClickLog:
         """Return some of the impressions (a slice, indices in any order, or a mask), over the same lists."""
         chosen = chosen_of(impressions, len(self), "impression")
         entries = rows_of(self.offsets, chosen)
-        new_place = np.full(len(self), -1)
-        new_place[chosen] = np.arange(chosen.size)
+        new_index = np.full(len(self), -1)
+        new_index[chosen] = np.arange(chosen.size)
         if np.unique(chosen).size != chosen.size:
             raise InputError("an impression can be chosen only once", column="impressions")
-        kept = new_place[self.planted.impression] >= 0
-        planted = Planted(
-            impression=new_place[self.planted.impression[kept]],
-            position=self.planted.position[kept],
-            click=self.planted.click[kept],
-            propensity=None if self.planted.propensity is None else self.planted.propensity[kept],
-        )
+        impression = new_index[self.planted.impression]
+        of_planted = columns_at(self.planted, impression >= 0, "position", "click", "propensity")
         return replace(
             self,
-            lists=self.lists[chosen],
-            position=self.position[entries],
-            click=self.click[entries],
-            propensity=None if self.propensity is None else self.propensity[entries],
-            planted=planted,
-            impression_id=None if self.impression_id is None else self.impression_id[chosen],
-            timestamp=None if self.timestamp is None else self.timestamp[chosen],
+            planted=Planted(impression=impression[impression >= 0], **of_planted),
+            **columns_at(self, chosen, "lists", "impression_id", "timestamp"),
+            **columns_at(self, entries, "position", "click", "propensity"),
         )
 
     def split(self, share: float, seed: int | np.random.Generator = 0) -> tuple[ClickLog, ClickLog]:
         """Split by query: all impressions of a query go to one side, `share` of the queries to the second."""
-        checked_number(share, "share", "must lie between 0 and 1", lambda given: 0 < given < 1)
-        query = self.data.query_codes[self.lists]
-        queries = np.unique(query)
-        if queries.size < 2:
-            raise InputError(f"cannot split by query: the log has {queries.size}", column="query_id")
-        size = min(max(1, round(share * queries.size)), queries.size - 1)
-        second = random_generator(seed).choice(queries, size=size, replace=False)
-        in_second = np.isin(query, second)
+        used = np.unique(self.lists)
+        in_second = np.isin(self.lists, used[self.data[used].choose_queries(share, seed)])
         return self[~in_second], self[in_second]
 
-    def compact(self) -> CompactLog:
-        """Merge impressions of the same query with the same candidates, features and groups into counts.
+    def compact(self) -> Counts:
+        """Merge impressions of the same query with the same candidates into counts.
 
         The order in which the candidates were shown, or are held, does not matter; lists that differ in a
         candidate are never merged. Exact for everything that is linear in the clicks of an impression.
         """
-        merged = merge_lists(self.data)
-        used, lists = np.unique(merged.number[self.lists], return_inverse=True)
-        kept = merged.representative[used]
-        new_row = np.empty(self.data.rows, dtype=np.int64)
-        new_row[rows_of(self.data.offsets, kept)] = np.arange(int(self.data.lengths[kept].sum()))
-        planted = self.planted
-        everything = kept.size == len(self.data) and bool((kept == np.arange(kept.size)).all())
-        return CompactLog(
-            # nothing merged, nothing moved: no second copy of the features
-            data=self.data if everything else self.data[kept],
-            impressions=np.bincount(lists, minlength=used.size),
-            clicked_impressions=np.bincount(lists[self.clicked], minlength=used.size),
-            cells=count_log(self, new_row[merged.row]),
-            planted=count_cells(
-                np.zeros(len(planted), dtype=np.int64), planted.position, planted.propensity, planted.click
-            ),
-            position_bias=self.position_bias,
-            noise=self.noise,
-            empties_dropped=self.empties_dropped,
-        )
+        return count_impressions(self)
 
     def drop_empties(self) -> ClickLog:
         """Return only the impressions with a click, marked as such."""
@@ -322,116 +278,27 @@ class ClickLog:
         """
         return self._content() == other._content()
 
-    def _content(self) -> dict[str, Any]:
-        data, entry = self.data, np.arange(self.entries)
+    def _content(self) -> tuple[list[Any], ...]:
+        data, entries = self.data, np.arange(self.entries)
         if data.doc_id is not None:
             # the order in which a list holds its candidates says nothing
-            entry = order_within(codes_of(data.doc_id)[self.row_of_entry], self.offsets)
-        rows = self.row_of_entry[entry]
-        planted = np.lexsort((self.planted.position, self.planted.impression))
-
-        def listed(column: NDArray[Any] | None, order: NDArray[np.int64]) -> list[Any] | None:
-            return (
-                None
-                if column is None
-                else [None if value != value else value for value in column[order].tolist()]
-            )
-
-        return {
-            "query_id": listed(data.query_id, self.lists),
-            "doc_id": listed(data.doc_id, rows),
-            "features": data.features[rows].tobytes(),
-            "feature_names": data.feature_names,
-            "group": listed(data.group, rows),
-            "group_names": data.group_names,
-            "group_columns": data.group_columns,
-            "source": data.source,
-            "lengths": data.lengths[self.lists].tolist(),
-            "position": listed(self.position, entry),
-            "click": listed(self.click, entry),
-            "propensity": listed(self.propensity, entry),
-            "planted": [
-                listed(column, planted)
-                for column in (
-                    self.planted.impression,
-                    self.planted.position,
-                    self.planted.click,
-                    self.planted.propensity,
-                )
-            ],
-            "impression_id": listed(self.impression_id, np.arange(len(self))),
-            "timestamp": listed(self.timestamp, np.arange(len(self))),
-            "position_bias": self.position_bias,
-            "noise": self.noise,
-            "empties_dropped": self.empties_dropped,
-            "origin": self.origin,
+            entries, _ = group_rows(self.impression_of_entry, codes_of(data.doc_id)[self.row_of_entry])
+        rows = self.row_of_entry[entries]
+        columns = {
+            **columns_at(data, self.lists, "query_id", "lengths"),
+            **columns_at(data, rows, "doc_id", "group"),
+            **columns_at(self, entries, "position", "click", "propensity"),
+            **columns_at(self, slice(None), "impression_id", "timestamp"),
         }
+        by_position = np.lexsort((self.planted.position, self.planted.impression))
+        planted = columns_at(self.planted, by_position, *vars(self.planted))
+        values = [
+            None if column is None else [None if value != value else value for value in column.tolist()]
+            for column in (*columns.values(), *planted.values())
+        ]
+        others = [data.features[rows].tobytes(), *(getattr(data, name) for name in NOT_COLUMNS)]
+        return values, others, [self.position_bias, self.noise, self.empties_dropped, self.origin]
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""
-        shown = self.position != NOT_SHOWN
-        group = self.data.group[self.row_of_entry]
-        impressions_at = np.bincount(self.position)
-        clicks_at = np.bincount(self.position[self.click], minlength=impressions_at.size)
-
-        def counts(entries: NDArray[np.bool_]) -> dict[str, Any]:
-            seen, clicks = int((entries & shown).sum()), int((entries & self.click).sum())
-            mean = float(self.position[entries & shown].mean()) if seen else None
-            return {
-                "shown": seen,
-                "clicks": clicks,
-                "click_rate": clicks / max(seen, 1),
-                "mean_position": mean,
-            }
-
-        return {
-            "source": self.data.source,
-            "impressions": len(self),
-            "impressions_without_click": int((~self.clicked).sum()),
-            "empties_dropped": self.empties_dropped,
-            "queries": int(np.unique(self.data.query_codes[self.lists]).size),
-            "lists": int(np.unique(self.lists).size),
-            "entries": self.entries,
-            "not_shown": int((~shown).sum()),
-            "clicks": int(self.click.sum()),
-            "features": int(self.data.features.shape[1]),
-            "planted": {"items": len(self.planted), "clicks": int(self.planted.click.sum())},
-            "position_bias": None if self.position_bias is None else self.position_bias.to_dict(),
-            "noise": None if self.noise is None else self.noise.to_dict(),
-            "propensity_column": self.propensity is not None,
-            "positions": [
-                {
-                    "position": position,
-                    "shown": int(impressions_at[position]),
-                    "clicks": int(clicks_at[position]),
-                    "click_rate": float(clicks_at[position] / impressions_at[position]),
-                }
-                for position in range(1, impressions_at.size)
-                if impressions_at[position]
-            ],
-            "groups": {
-                name: counts(group == code)
-                for code, name in named_groups(self.data.group_names)
-                if code != UNKNOWN_GROUP or bool((group == code).any())
-            },
-        }
-
-
-@compiled
-def first_repeated(position: Any, offsets: Any, planted_impression: Any, planted_position: Any) -> int:
-    """Return the first entry whose position is taken by another one or by a planted item, or -1."""
-    # taken[k] is one more than the last impression that used position k
-    taken = np.zeros(DEEPEST_POSITION + 1, np.int64)
-    for impression in range(offsets.size - 1):
-        for entry in range(offsets[impression], offsets[impression + 1]):
-            where = position[entry]
-            if where != NOT_SHOWN:
-                if taken[where] == impression + 1:
-                    return entry
-                taken[where] = impression + 1
-    for number in range(planted_impression.size):
-        impression = planted_impression[number]
-        for entry in range(offsets[impression], offsets[impression + 1]):
-            if position[entry] == planted_position[number]:
-                return entry
-    return -1
+        return self.compact().describe()

@@ -9,17 +9,18 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fultr.arguments import LARGEST_WHOLE
-from fultr.data.ids import ID_TOO_LARGE
+from fultr.data.ids import ID_TOO_LARGE, Ids, as_text
 from fultr.errors import InputError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -33,6 +34,11 @@ LIST_COLUMN = "features"
 
 TIMES = (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")))
 """What text may hold as a time, in the order in which it is tried."""
+
+ROWS_A_CHECK = 65_536
+"""Rows of features looked at together when they are checked, so that checking needs little memory."""
+
+NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,6 @@ class Place:
         """Return the numbers of all rows."""
         return np.arange(self.first_row, self.first_row + size) if self.numbers is None else self.numbers
 
-    def only(self, chosen: NDArray[Any], size: int) -> Place:
-        """Return the place of some of `size` rows, a mask or indices."""
-        return replace(self, numbers=self.rows(size)[chosen])
-
     def shown(self, number: int) -> int:
         """Return the number of a row as a person would count it."""
         return int(number) if self.line_of is None else self.line_of(int(number))
@@ -65,18 +67,35 @@ class Place:
         number = self.first_row + int(index) if self.numbers is None else int(self.numbers[index])
         return InputError(problem, file=self.file, row=self.shown(number), column=column, value=value)
 
+    def check(
+        self,
+        wrong: Any,
+        problem: str,
+        column: str,
+        values: Any = None,
+        show: Callable[[Any], object] | None = None,
+    ) -> None:
+        """Raise an error about the first of these rows that is wrong, with its value as `show` gives it."""
+        mask = np.asarray(wrong)
+        if mask.any():
+            index = int(np.argmax(mask))
+            value = None if values is None else values[index]
+            value = value.as_py() if isinstance(value, pa.Scalar) else value
+            raise self.error(problem, index, column, value if show is None else show(value))
+
+
+IN_MEMORY = Place()
+"""The place of rows that were passed as arrays."""
+
 
 def require_columns(present: Sequence[str], required: Iterable[str], file: str | Path | None) -> None:
     """Raise if a required column is missing, naming the one that was probably meant."""
     for column in required:
         if column not in present:
             meant = difflib.get_close_matches(column, present, n=1, cutoff=0.6)
-            hint = (
-                f"; is '{meant[0]}' meant? Rename it"
-                if meant
-                else f"; there are: {', '.join(present) or 'none'}"
-            )
-            raise InputError(f"the column is missing{hint}", file=file, column=column)
+            others = f"there are: {', '.join(present) or 'none'}"
+            hint = f"is '{meant[0]}' meant? Rename it" if meant else others
+            raise InputError(f"the column is missing; {hint}", file=file, column=column)
 
 
 def refuse_double_names(names: Sequence[str], file: str | Path | None) -> None:
@@ -96,16 +115,12 @@ def plain(column: Any) -> pa.Array:
 
 def _encoded(column: Any) -> pa.Array:
     """Return a column as one Arrow array, its text of the usual kind, in a dictionary or not."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # of no chunks, in some versions
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
     if pa.types.is_dictionary(array.type):
         # what polars calls categories is text of a kind that cannot be decoded
-        return pa.DictionaryArray.from_arrays(array.indices, _usual_text(array.dictionary))
-    return _usual_text(array)
-
-
-def _usual_text(array: pa.Array) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(array.indices, _encoded(array.dictionary))
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
 
 
@@ -116,34 +131,34 @@ def is_text(kind: Any) -> bool:
 
 def is_number(kind: Any) -> bool:
     """Say whether an Arrow type holds numbers, or nothing but missing ones."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    )
+    return bool(_is_code(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_code(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def ids(column: Any, name: str, place: Place, *, as_text: bool = False) -> pa.Array:
     """Return ids as Arrow int64 or string, none missing."""
     array = plain(column)
     if array.null_count:
-        raise place.error("an id is missing", _first(pc.is_null(array)), name)
+        place.check(pc.is_null(array), "an id is missing", name)
     if is_text(array.type):
         return array.cast(pa.string())
     if pa.types.is_integer(array.type):
         return array.cast(pa.string()) if as_text else _int64(array, name, place, ID_TOO_LARGE)
-    value = array[0].as_py() if len(array) else None
-    raise place.error(f"ids must be whole numbers or text, not {array.type}", 0, name, value)
+    raise place.error(f"ids must be whole numbers or text, not {array.type}", 0, name, _first(array))
+
+
+def arrow_ids(ids: Ids) -> pa.Array:
+    """Return ids as numpy holds them as an Arrow array."""
+    return pa.array(ids.tolist(), type=pa.large_string()) if ids.dtype.kind == "T" else pa.array(ids)
 
 
 def _int64(array: pa.Array, name: str, place: Place, problem: str) -> pa.Array:
-    try:
-        return array.cast(pa.int64())
-    except pa.ArrowInvalid:  # only what has no sign can be too large
-        index = _first(pc.greater(array, pa.scalar(LARGEST_WHOLE, pa.uint64())).fill_null(False))
-        raise place.error(problem, index, name, array[index].as_py()) from None
+    if array.type == pa.uint64():
+        place.check(pc.greater(array, pa.scalar(LARGEST_WHOLE, pa.uint64())), problem, name, array)
+    return array.cast(pa.int64())
 
 
 def labels(column: Any, name: str, place: Place) -> pa.Array:
@@ -156,10 +171,9 @@ def encoded_labels(column: Any, name: str, place: Place) -> pa.Array:
     array = _encoded(column)
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(array.indices, labels(array.dictionary, name, place))
-    kind = array.type
-    if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+    if is_text(array.type) or _is_code(array.type):
         return array.cast(pa.string())
-    raise place.error(f"groups must be names or whole numbers, not {kind}", 0, name)
+    raise place.error(f"groups must be names or whole numbers, not {array.type}", 0, name)
 
 
 def numbers(column: Any, name: str, place: Place) -> NDArray[np.float64]:
@@ -180,27 +194,38 @@ def _parsed(array: pa.Array, name: str, place: Place) -> pa.Array:
         values = array.cast(pa.float64())
         if pc.all(pc.is_finite(values)).as_py() is not False:
             return values
-    texts = array.to_pylist()
-    for index, text in enumerate(texts):
-        word = "" if text is None else text.strip()
-        if text is None or NUMBER.fullmatch(word):
-            texts[index] = None if text is None else float(word)
-        elif NOT_FINITE.fullmatch(word):
-            raise place.error("must be a finite number", index, name, float(word))
-        else:
-            raise place.error("must be a number", index, name, text)
-    return pa.array(texts, type=pa.float64())
+    words = [None if text is None else text.strip() for text in array.to_pylist()]
+    for index, word in enumerate(words):
+        if word is not None and not NUMBER.fullmatch(word):
+            if NOT_FINITE.fullmatch(word):
+                raise place.error("must be a finite number", index, name, float(word))
+            raise place.error("must be a number", index, name, array[index].as_py())
+    return pa.array([None if word is None else float(word) for word in words], type=pa.float64())
+
+
+def _small_integers(column: Any, least: int, most: int) -> NDArray[Any] | None:
+    """Return a column of integers, if none is missing and all lie in a range: no other check is needed."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return None
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    within = not values.size or (least <= int(values.min()) and int(values.max()) <= most)
+    return values if within else None
+
+
+def _outside(values: NDArray[np.float64], least: int, most: int) -> NDArray[np.bool_]:
+    """Return which values are no integers from `least` to `most`."""
+    return np.asarray(~((values >= least) & (values <= most) & (values == np.floor(values))))
 
 
 def positions(column: Any, name: str, place: Place, deepest: int) -> NDArray[np.int32]:
     """Return positions from 1 on, 0 where they are missing."""
+    fast = _small_integers(column, 1, deepest)
+    if fast is not None:
+        return fast.astype(np.int32, copy=False)
     values = numbers(column, name, place)
     shown = ~np.isnan(values)
-    wrong = shown & ~((values >= 1) & (values <= deepest) & (values == np.floor(values)))
-    if wrong.any():
-        rule = f"a position is a whole number from 1 to {deepest}"
-        problem = f"{rule}; leave it empty if the item was not shown"
-        raise place.error(problem, _first(wrong), name, _shown(values[_first(wrong)]))
+    problem = f"a position is a whole number from 1 to {deepest}; leave it empty if the item was not shown"
+    place.check(shown & _outside(values, 1, deepest), problem, name, values, _written)
     return np.where(shown, values, 0).astype(np.int32)
 
 
@@ -208,25 +233,23 @@ def flags(
     column: Any, name: str, place: Place, *, missing: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
     """Return 0/1 or true/false values; a missing one is False where `missing` allows it, else an error."""
+    fast = _small_integers(column, 0, 1)
+    if fast is not None:
+        return fast.astype(np.bool_)
     array = plain(column)
     if is_text(array.type):
         lower = pc.utf8_lower(array)
         array = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", lower))
     values = numbers(array, name, place)
-    absent = np.isnan(values)
-    wrong = (values != 0) & (values != 1) & ~(absent & (True if missing is None else missing))
-    if wrong.any():
-        raise place.error("must be 0 or 1", _first(wrong), name, _shown(values[_first(wrong)]))
+    allowed = np.isnan(values) & (True if missing is None else missing)
+    place.check(_outside(values, 0, 1) & ~allowed, "must be 0 or 1", name, values, _written)
     return np.asarray(values == 1)
 
 
 def propensities(column: Any, name: str, place: Place, needed: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return probabilities above 0 and at most 1; NaN where they are not needed."""
     values = numbers(column, name, place)
-    wrong = needed & ~((values > 0) & (values <= 1))
-    if wrong.any():
-        problem = "a propensity must lie above 0 and be at most 1"
-        raise place.error(problem, _first(wrong), name, values[_first(wrong)])
+    place.check(needed & ~((values > 0) & (values <= 1)), NO_PROPENSITY, name, values)
     return np.where(needed, values, np.nan)
 
 
@@ -234,7 +257,7 @@ def timestamps(column: Any, name: str, place: Place) -> NDArray[Any]:
     """Return times as they are numbered (int64), or as dates (datetime64, microseconds, UTC)."""
     array = plain(column)
     if array.null_count:
-        raise place.error("a time is missing", _first(pc.is_null(array)), name)
+        place.check(pc.is_null(array), "a time is missing", name)
     if pa.types.is_integer(array.type):
         array = _int64(array, name, place, "a whole number as a time must fit 64 bits with a sign")
     elif is_text(array.type):
@@ -244,20 +267,19 @@ def timestamps(column: Any, name: str, place: Place) -> NDArray[Any]:
             array = array.cast(pa.timestamp("us"), safe=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             problem = f"must be whole numbers or dates, not {array.type}"
-            raise place.error(problem, 0, name, array[0].as_py() if len(array) else None) from None
+            raise place.error(problem, 0, name, _first(array)) from None
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
 def _parsed_times(array: pa.Array, name: str, place: Place) -> pa.Array:
-    """Read text as whole numbers, or as dates: all with a time zone, or all without."""
+    """Read text as integers, or as dates: all with a time zone, or all without."""
     for kind in TIMES:
         with suppress(pa.ArrowInvalid):
             times = array.cast(kind)
             return times if kind == pa.int64() else times.cast(pa.timestamp("us"), safe=False)
     first = next((kind for kind in TIMES if _can_be(array[:1], kind)), None)
-    index = 0
-    if first is not None:
-        index = next(index for index in range(len(array)) if not _can_be(array[index : index + 1], first))
+    others = (row for row in range(len(array)) if first is None or not _can_be(array[row : row + 1], first))
+    index = next(others)
     problem = "must be whole numbers, or dates such as 2024-05-01 12:30:00, all of one form"
     raise place.error(problem, index, name, array[index].as_py())
 
@@ -267,6 +289,33 @@ def _can_be(array: pa.Array, kind: Any) -> bool:
         array.cast(kind)
         return True
     return False
+
+
+def context_labels(column: Any, name: str, place: Place) -> pl.Series:
+    """Return names, or integers as such, as text; none may be missing."""
+    array = plain(column)
+    if not (is_text(array.type) or _is_code(array.type)):
+        raise place.error(f"must be names or whole numbers, not {array.type}", 0, name, _first(array))
+    text = array.cast(pa.string())
+    problem = "must be there for each impression; give what is not known a name of its own"
+    place.check(pc.equal(text.fill_null(""), ""), problem, name)
+    return pl.Series(pl.from_arrow(text))
+
+
+def text_labels(column: Any, name: str, place: Place) -> NDArray[Any]:
+    """Return names as numpy holds text; see `context_labels`."""
+    return as_text(context_labels(column, name, place))
+
+
+def integers_between(least: int, most: int, rule: str) -> Callable[[Any, str, Place], NDArray[Any]]:
+    """Return a check that gives integers from `least` to `most`; `rule` is the error of any other."""
+
+    def check(column: Any, name: str, place: Place) -> NDArray[Any]:
+        values = numbers(column, name, place)
+        place.check(_outside(values, least, most), rule, name, plain(column))
+        return values.astype(np.int64)
+
+    return check
 
 
 def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[np.float32]:
@@ -279,39 +328,41 @@ def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[
         values = np.empty((rows, len(names)))
         for column, name in enumerate(names):
             values[:, column] = numbers(table[name], name, place)
+    return finite_features(values, names, place)
+
+
+def finite_features(given: NDArray[Any], names: Sequence[str], place: Place) -> NDArray[np.float32]:
+    """Return features as float32; one that is not finite is an error."""
     with np.errstate(over="ignore"):
-        features = np.ascontiguousarray(values, dtype=np.float32)
-    wrong = ~np.isfinite(features)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise place.error("a feature must be a finite float32", row, names[column], values[row, column])
+        features = np.ascontiguousarray(given, dtype=np.float32)
+    for start in range(0, features.shape[0], ROWS_A_CHECK):
+        finite = np.isfinite(features[start : start + ROWS_A_CHECK])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0] + [start, 0]
+            raise place.error("a feature must be a finite float32", row, names[column], given[row, column])
     return features
 
 
 def _from_lists(array: pa.Array, place: Place) -> NDArray[Any]:
     kind = array.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise place.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
-    if array.null_count:
-        raise place.error("the features are missing", _first(pc.is_null(array)), LIST_COLUMN)
+    place.check(pc.is_null(array), "the features are missing", LIST_COLUMN)
     widths = np.asarray(pc.list_value_length(array).to_numpy(zero_copy_only=False), dtype=np.int64)
-    if widths.size and (widths != widths[0]).any():
-        index = _first(widths != widths[0])
+    other = np.flatnonzero(widths != widths[:1])
+    if other.size:
         first_row = place.shown(place.rows(widths.size)[0])
-        problem = f"there are {widths[index]} features, but {widths[0]} in row {first_row}"
-        raise place.error(problem, index, LIST_COLUMN)
-    flat = array.flatten()
-    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
-        raise place.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
-    values = flat.to_numpy(zero_copy_only=False)
+        problem = f"there are {widths[other[0]]} features, but {widths[0]} in row {first_row}"
+        raise place.error(problem, other[0], LIST_COLUMN)
+    values = array.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values).reshape(len(array), int(widths[0]) if widths.size else 0)
 
 
-def _first(mask: Any) -> int:
-    return int(np.argmax(np.asarray(mask)))
+def _first(array: pa.Array) -> object:
+    return array[0].as_py() if len(array) else None
 
 
-def _shown(value: float) -> object:
-    if np.isnan(value):
-        return None
-    return int(value) if np.isfinite(value) and value == np.floor(value) else float(value)
+def _written(value: float) -> object:
+    """Return a number as a person would write it: an integer without a fraction, a missing one not at all."""
+    return None if np.isnan(value) else int(value) if float(value).is_integer() else float(value)

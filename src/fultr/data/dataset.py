@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import (
-    checked_number,
-    names_of,
-    random_generator,
-    whole_number,
-    whole_numbers,
-)
+from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
 from fultr.data.dataset_fields import (
     as_features,
     as_groups,
@@ -25,6 +19,7 @@ from fultr.data.dataset_fields import (
     column_names_of,
     numbered_names,
 )
+from fultr.data.grouping import first_repeat
 from fultr.data.ids import (
     UNKNOWN_GROUP,
     Ids,
@@ -32,11 +27,13 @@ from fultr.data.ids import (
     as_ids,
     codes_of,
     document_twice,
-    first_repeat,
     order_of_appearance,
     unknown_group_name,
 )
 from fultr.errors import InputError
+
+NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source")
+"""The fields of a dataset that are no columns."""
 
 
 @dataclass(frozen=True)
@@ -121,30 +118,30 @@ class RankingDataset:
         rows, width = table.shape
         names = names or numbered_names(width)
         if len(names) != width or len(set(names)) != width:
-            raise InputError(
-                f"{width} features need as many different names", column="feature_names", value=names
-            )
+            problem = f"{width} features need as many different names"
+            raise InputError(problem, column="feature_names", value=names)
         starts = as_offsets(offsets, rows)
         codes, code_names = as_groups(group, names_of(group_names, "group_names"), rows)
         columns = tuple(np.unique(whole_numbers(group_columns, "group_columns")).tolist())
         if columns and not 0 <= columns[0] <= columns[-1] < width:
             raise InputError(f"must lie in 0..{width - 1}", column="group_columns", value=columns)
-        fields: dict[str, Any] = {
-            "features": table,
-            "offsets": starts,
-            "group": codes,
-            "group_names": code_names,
-            "relevance": None if relevance is None else as_relevance(relevance, rows),
-            "query_id": as_ids_of(query_id, "query_id", starts.size - 1, "list"),
-            "doc_id": as_ids_of(doc_id, "doc_id", rows, "row"),
-            "feature_names": names,
-            "group_columns": columns,
-            "comment": as_ids_of(comment, "comment", rows, "row"),
-            "source": source,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        _refuse_repeated_documents(self)
+        vars(self).update(
+            features=table,
+            offsets=starts,
+            group=codes,
+            group_names=code_names,
+            relevance=None if relevance is None else as_relevance(relevance, rows),
+            query_id=as_ids_of(query_id, "query_id", starts.size - 1, "list"),
+            doc_id=as_ids_of(doc_id, "doc_id", rows, "row"),
+            feature_names=names,
+            group_columns=columns,
+            comment=as_ids_of(comment, "comment", rows, "row"),
+            source=source,
+        )
+        repeat = None if self.doc_id is None else first_repeat(self.list_of_row, codes_of(self.doc_id))
+        if repeat is not None and self.doc_id is not None:
+            first, second = repeat
+            raise document_twice(first + 1, second + 1, "list", self.doc_id[second])
 
     @classmethod
     def from_rows(cls, features: ArrayLike, qid: ArrayLike, **columns: Any) -> RankingDataset:
@@ -154,9 +151,8 @@ class RankingDataset:
         order in which their queries first appear, and rows keep their order within a list.
         """
         query = as_ids(qid, "qid")
-        columns["feature_names"] = names_of(columns.get("feature_names", ()), "feature_names")
-        columns["feature_names"] = columns["feature_names"] or column_names_of(features)
-        table = as_features(features, columns["feature_names"])
+        names = names_of(columns.pop("feature_names", ()), "feature_names") or column_names_of(features)
+        table = as_features(features, names)
         code, first = order_of_appearance(codes_of(query))
         order = np.argsort(code, kind="stable")
         for name, column in {"qid": query, "features": table, **columns}.items():
@@ -167,11 +163,8 @@ class RankingDataset:
                     raise InputError(problem, column=name, value=values.shape)
                 columns[name] = values[order] if np.any(order[1:] < order[:-1]) else values
         columns.pop("qid")
-        return cls(
-            offsets=np.concatenate([[0], np.cumsum(np.bincount(code))]),
-            query_id=query[first],
-            **columns,
-        )
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(code))])
+        return cls(offsets=offsets, query_id=query[first], feature_names=names, **columns)
 
     @property
     def rows(self) -> int:
@@ -212,31 +205,35 @@ class RankingDataset:
     def _pick(self, lists: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> RankingDataset:
         return replace(
             self,
-            features=self.features[rows],
             offsets=np.concatenate([[0], np.cumsum(self.lengths[lists])]),
-            group=self.group[rows],
-            relevance=None if self.relevance is None else self.relevance[rows],
-            query_id=None if self.query_id is None else self.query_id[lists],
-            doc_id=None if self.doc_id is None else self.doc_id[rows],
-            comment=None if self.comment is None else self.comment[rows],
+            **columns_at(self, lists, "query_id"),
+            **columns_at(self, rows, "features", "group", "relevance", "doc_id", "comment"),
         )
+
+    def choose_queries(self, share: float, seed: int | np.random.Generator = 0) -> NDArray[np.bool_]:
+        """Draw a share of the queries, at least one and not all; return which lists belong to them."""
+        checked_number(share, "share", "must lie between 0 and 1", lambda given: 0 < given < 1)
+        queries = np.unique(self.query_codes).size
+        if queries < 2:
+            raise InputError(f"cannot split by query: there are {queries}", column="query_id")
+        return self._draw_queries(min(max(1, round(share * queries)), queries - 1), seed)
+
+    def _draw_queries(self, size: int, seed: int | np.random.Generator) -> NDArray[np.bool_]:
+        codes = self.query_codes
+        return np.isin(codes, random_generator(seed).choice(np.unique(codes), size=size, replace=False))
 
     def sample_queries(self, size: int | float, seed: int | np.random.Generator = 0) -> RankingDataset:
         """Draw queries without replacement and return all their lists, in their old order.
 
         `size` is a number of queries, or a share of them if it is a float; at least one is drawn.
         """
-        codes = self.query_codes
-        queries = np.unique(codes)
+        queries = np.unique(self.query_codes).size
         if isinstance(size, float):
             rule = "a share must lie above 0 and be at most 1"
-            size = max(
-                1, round(checked_number(size, "size", rule, lambda given: 0 < given <= 1) * queries.size)
-            )
-        if whole_number(size, "size", least=1) > queries.size:
-            raise InputError(f"there are {queries.size} queries to draw from", column="size", value=size)
-        drawn = random_generator(seed).choice(queries, size=int(size), replace=False)
-        return self[np.isin(codes, drawn)]
+            size = max(1, round(checked_number(size, "size", rule, lambda given: 0 < given <= 1) * queries))
+        if whole_number(size, "size", least=1) > queries:
+            raise InputError(f"there are {queries} queries to draw from", column="size", value=size)
+        return self[self._draw_queries(int(size), seed)]
 
     def batches(self, size: int, seed: int | np.random.Generator | None = None) -> Iterator[PaddedBatch]:
         """Yield all lists in padded batches of `size`, in order or, with a seed, shuffled."""
@@ -255,9 +252,9 @@ class RankingDataset:
         rows = rows_of(self.offsets, lists)
 
         def filled(values: NDArray[Any], filler: float) -> NDArray[Any]:
-            result = np.full((*mask.shape, *values.shape[1:]), filler, dtype=values.dtype)
-            result[mask] = values[rows]
-            return result
+            padded = np.full((*mask.shape, *values.shape[1:]), filler, dtype=values.dtype)
+            padded[mask] = values[rows]
+            return padded
 
         return PaddedBatch(
             lists=lists,
@@ -285,7 +282,7 @@ class RankingDataset:
             "features": int(self.features.shape[1]),
             "list_length": {
                 "min": int(lengths.min()) if lengths.size else 0,
-                "mean": float(lengths.mean()) if lengths.size else 0.0,
+                "mean": _mean(lengths),
                 "max": int(lengths.max(initial=0)),
             },
             "group_columns": [self.feature_names[column] for column in self.group_columns],
@@ -352,6 +349,12 @@ def rows_of(offsets: NDArray[np.int64], lists: NDArray[np.int64]) -> NDArray[np.
     return np.repeat(offsets[lists] - starts, lengths) + np.arange(int(lengths.sum()))
 
 
+def columns_at(table: Any, index: Any, *names: str) -> dict[str, Any]:
+    """Return what several columns of an object hold at an index; a column that is not there stays None."""
+    columns = {name: getattr(table, name) for name in names}
+    return {name: None if column is None else column[index] for name, column in columns.items()}
+
+
 def chosen_of(which: Any, size: int, unit: str) -> NDArray[np.int64]:
     """Return the numbers, of 0..size - 1, that an index, a slice, a mask or several indices stand for."""
     try:
@@ -365,15 +368,6 @@ def named_groups(names: Sequence[str]) -> list[tuple[int, str]]:
     return [*enumerate(names), (UNKNOWN_GROUP, unknown_group_name(names))]
 
 
-def _mean(values: NDArray[np.float32]) -> float:
+def _mean(values: NDArray[Any]) -> float:
     """Return the mean, 0 of nothing; in double, since a sum of floats may be beyond what a float holds."""
     return float(values.mean(dtype=np.float64)) if values.size else 0.0
-
-
-def _refuse_repeated_documents(data: RankingDataset) -> None:
-    if data.doc_id is None:
-        return
-    repeat = first_repeat(data.list_of_row, codes_of(data.doc_id))
-    if repeat is not None:
-        first, second = repeat
-        raise document_twice(first + 1, second + 1, "list", data.doc_id[second])

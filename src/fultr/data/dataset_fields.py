@@ -7,21 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import (
-    number_array,
-    whole_numbers,
-)
-from fultr.data.ids import (
-    UNKNOWN_GROUP,
-    Ids,
-    as_column,
-    as_ids,
-    encode_groups,
-)
+from fultr.arguments import number_array, whole_numbers
+from fultr.data.columns import IN_MEMORY, finite_features
+from fultr.data.ids import UNKNOWN_GROUP, Ids, as_column, as_ids, check_size, encode_groups
 from fultr.errors import InputError
-
-ROWS_A_CHECK = 65_536
-"""Rows looked at together when values are checked, so that checking needs little memory."""
 
 
 def column_names_of(features: object) -> tuple[str, ...]:
@@ -42,23 +31,11 @@ def as_features(values: ArrayLike, names: Sequence[str] = ()) -> NDArray[np.floa
         if given.dtype.kind not in "fiub":
             given = given.astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError(
-            "features must be numbers, the same number of them in each row", column="features"
-        ) from None
+        problem = "features must be numbers, the same number of them in each row"
+        raise InputError(problem, column="features") from None
     if given.ndim != 2:
         raise InputError("features must be rows x features", column="features", value=given.shape)
-    with np.errstate(over="ignore"):
-        features = np.ascontiguousarray(given, dtype=np.float32)
-    for start in range(0, features.shape[0], ROWS_A_CHECK):
-        finite = np.isfinite(features[start : start + ROWS_A_CHECK])
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            name = (tuple(names) or numbered_names(features.shape[1]))[column]
-            value = given[start + row, column]
-            raise InputError(
-                "a feature must be a finite float32", row=start + row + 1, column=name, value=value
-            )
-    return features
+    return finite_features(given, tuple(names) or numbered_names(given.shape[1]), IN_MEMORY)
 
 
 def as_offsets(values: ArrayLike, rows: int) -> NDArray[np.int64]:
@@ -81,16 +58,13 @@ def as_groups(
     if values is None:
         return np.full(rows, UNKNOWN_GROUP, dtype=np.int32), names
     group = as_column(values)
-    if group.shape != (rows,):
-        raise InputError(f"must have one value for each of {rows} rows", column="group", value=group.shape)
+    check_size(group, rows, "rows", "group")
     if group.dtype.kind not in "iu":
         return encode_groups(group, names or None)
     if not names:
         names = tuple(str(code) for code in range(int(group.max(initial=UNKNOWN_GROUP)) + 1))
-    outside = np.flatnonzero((group < UNKNOWN_GROUP) | (group >= len(names)))
-    if outside.size:
-        problem = f"a group must be one of 0..{len(names) - 1}, or -1 where it is unknown"
-        raise InputError(problem, row=outside[0] + 1, column="group", value=group[outside[0]])
+    problem = f"a group must be one of 0..{len(names) - 1}, or -1 where it is unknown"
+    IN_MEMORY.check((group < UNKNOWN_GROUP) | (group >= len(names)), problem, "group", group)
     return group.astype(np.int32, copy=False), names
 
 
@@ -98,15 +72,9 @@ def as_relevance(values: ArrayLike, rows: int) -> NDArray[np.float32]:
     """Return a relevance for each row, finite and 0 or more."""
     with np.errstate(over="ignore"):  # what is too large is refused below
         relevance = number_array(values, "relevance").astype(np.float32, copy=False)
-    if relevance.shape != (rows,):
-        raise InputError(
-            f"must have one value for each of {rows} rows", column="relevance", value=relevance.shape
-        )
-    wrong = np.flatnonzero(~(np.isfinite(relevance) & (relevance >= 0)))
-    if wrong.size:
-        raise InputError(
-            "must be finite and 0 or more", row=wrong[0] + 1, column="relevance", value=relevance[wrong[0]]
-        )
+    check_size(relevance, rows, "rows", "relevance")
+    wrong = ~(np.isfinite(relevance) & (relevance >= 0))
+    IN_MEMORY.check(wrong, "must be finite and 0 or more", "relevance", relevance)
     return relevance
 
 

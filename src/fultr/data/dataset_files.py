@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fultr.arguments import Progress
 from fultr.data import columns
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, refuse_double_names, require_columns
-from fultr.data.dataset import RankingDataset
+from fultr.data.dataset import NOT_COLUMNS, RankingDataset
 from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids
 from fultr.data.labelled_tables import ID_COLUMNS, KIND, labelled_dataset
 from fultr.data.table_files import (
@@ -31,7 +31,8 @@ from fultr.data.table_files import (
     UNREADABLE,
     damaged,
     open_table,
-    parse_metadata,
+    read_arrow,
+    schema_metadata,
     table_of,
 )
 from fultr.errors import InputError
@@ -47,10 +48,7 @@ def write_dataset(data: RankingDataset, path: str | Path) -> None:
         problem = "a dataset is written to a file that ends in .arrow or .parquet (LETOR text: write_letor)"
         raise InputError(problem, file=path)
     with atomic_write(path) as temporary:
-        if ending == ".arrow":
-            _write_arrow(data, temporary)
-        else:
-            _write_parquet(data, temporary)
+        (_write_arrow if ending == ".arrow" else _write_parquet)(data, temporary)
 
 
 def read_dataset(path: str | Path, *, progress: Progress | None = None) -> RankingDataset:
@@ -105,27 +103,20 @@ def _write_parquet(data: RankingDataset, path: Path) -> None:
 
 
 def _metadata(data: RankingDataset) -> dict[bytes, bytes]:
-    content = {
-        "version": FORMAT_VERSION,
-        "kind": KIND,
-        "feature_names": data.feature_names,
-        "group_names": data.group_names,
-        "group_columns": data.group_columns,
-        "source": data.source,
-        "has_query_ids": data.query_id is not None,
-    }
+    content = {name: getattr(data, name) for name in NOT_COLUMNS}
+    content |= {"version": FORMAT_VERSION, "kind": KIND, "has_query_ids": data.query_id is not None}
     return {METADATA_KEY: json.dumps(content).encode()}
 
 
 def _item_columns(data: RankingDataset) -> dict[str, pa.Array]:
     """Return all columns but the features; those that the data does not have are left out."""
-    where = data.list_of_row
+    list_of_row = pa.array(data.list_of_row)
     table: dict[str, pa.Array] = {}
     if data.query_id is not None:
-        table["query_id"] = _arrow_ids(data.query_id).take(pa.array(where))
+        table["query_id"] = columns.arrow_ids(data.query_id).take(list_of_row)
     if data.doc_id is not None:
-        table["doc_id"] = _arrow_ids(data.doc_id)
-    table["list"] = pa.array(where)
+        table["doc_id"] = columns.arrow_ids(data.doc_id)
+    table["list"] = list_of_row
     if data.relevance is not None:
         table["relevance"] = pa.array(data.relevance)
     if data.group_names:
@@ -133,25 +124,16 @@ def _item_columns(data: RankingDataset) -> dict[str, pa.Array]:
         names = pa.array(data.group_names, type=pa.string())
         table["group"] = pa.DictionaryArray.from_arrays(codes, names)
     if data.comment is not None:
-        table["comment"] = _arrow_ids(data.comment)
+        table["comment"] = columns.arrow_ids(data.comment)
     return table
 
 
-def _arrow_ids(ids: Ids) -> pa.Array:
-    return pa.array(ids.tolist(), type=pa.large_string()) if ids.dtype.kind == "T" else pa.array(ids)
-
-
 def _read_arrow(file: Path) -> RankingDataset:
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-        table.validate(full=True)
-    except UNREADABLE as error:
-        raise damaged(file, "Arrow", error) from None
-    about = parse_metadata((table.schema.metadata or {}).get(METADATA_KEY), file)
+    table = read_arrow(file)
+    about = schema_metadata(table.schema, file)
     if not about:
         return labelled_dataset(table_of(table, file))
-    _check_metadata(about, file)
-    refuse_double_names(table.column_names, file)
+    _check_metadata(about, table.schema, file)
     features = np.empty((table.num_rows, 0), dtype=np.float32)
     if about["feature_names"]:
         require_columns(table.column_names, [LIST_COLUMN], file)
@@ -173,11 +155,10 @@ def _read_parquet(file: Path, progress: Progress | None) -> RankingDataset:
     try:
         with parquet.ParquetFile(file, memory_map=True) as opened:
             schema = opened.schema_arrow
-            about = parse_metadata((schema.metadata or {}).get(METADATA_KEY), file)
+            about = schema_metadata(schema, file)
             if not about:
                 return labelled_dataset(open_table(file, progress))
-            _check_metadata(about, file)
-            refuse_double_names(schema.names, file)
+            _check_metadata(about, schema, file)
             names = [FEATURE_PREFIX + name for name in about["feature_names"]]
             require_columns(schema.names, names, file)
             features = np.empty((opened.metadata.num_rows, len(names)), dtype=np.float32)
@@ -213,28 +194,22 @@ def _own_dataset(
     needed = ["list", *["query_id"][: about["has_query_ids"]], *["group"][: len(about["group_names"])]]
     require_columns(present, needed, file)
     starts = _starts(table["list"], place)
-    ids = {name: _numpy_ids(table[name], name, place) for name in ID_COLUMNS if name in present}
-    relevance = columns.numbers(table["relevance"], "relevance", place) if "relevance" in present else None
-    group = _group_codes(table["group"], about["group_names"], place) if "group" in present else None
+    fields: dict[str, Any] = {
+        name: _numpy_ids(table[name], name, place) for name in ID_COLUMNS if name in present
+    }
+    fields["query_id"] = fields["query_id"][starts] if about["has_query_ids"] else None
+    if "relevance" in present:
+        fields["relevance"] = columns.numbers(table["relevance"], "relevance", place)
+    if "group" in present:
+        fields["group"] = _group_codes(table["group"], about["group_names"], place)
+    fields |= {name: about[name] for name in NOT_COLUMNS}
     try:
-        return RankingDataset(
-            features,
-            np.append(starts, table.num_rows),
-            group=group,
-            group_names=about["group_names"],
-            relevance=relevance,
-            query_id=ids["query_id"][starts] if about["has_query_ids"] else None,
-            doc_id=ids.get("doc_id"),
-            feature_names=about["feature_names"],
-            group_columns=about["group_columns"],
-            comment=ids.get("comment"),
-            source=about["source"],
-        )
+        return RankingDataset(features, np.append(starts, table.num_rows), **fields)
     except InputError as error:
         raise error.located(file) from None
 
 
-def _check_metadata(about: dict[str, Any], file: Path) -> None:
+def _check_metadata(about: dict[str, Any], schema: pa.Schema, file: Path) -> None:
     """Refuse metadata that we cannot have written: a file may come from anywhere."""
     kind = about.get("kind")
     if kind != KIND:
@@ -247,6 +222,7 @@ def _check_metadata(about: dict[str, Any], file: Path) -> None:
     good = are("feature_names", str) and are("group_names", str) and are("group_columns", int)
     if not good or type(about.get("source")) is not str or type(about.get("has_query_ids")) is not bool:
         raise InputError("its fultr metadata is damaged", file=file)
+    refuse_double_names(schema.names, file)
 
 
 def _starts(column: pa.ChunkedArray, place: Place) -> NDArray[np.int64]:
@@ -257,10 +233,8 @@ def _starts(column: pa.ChunkedArray, place: Place) -> NDArray[np.int64]:
     steps = np.diff(lists.to_numpy(), prepend=-1)
     wrong = (steps < 0) | (steps > 1)
     wrong[:1] |= steps[:1] != 1
-    if wrong.any():
-        index = int(np.argmax(wrong))
-        problem = "lists must be numbered 0, 1, ... and their rows stand together"
-        raise place.error(problem, index, "list", lists[index].as_py())
+    problem = "lists must be numbered 0, 1, ... and their rows stand together"
+    place.check(wrong, problem, "list", lists)
     return np.flatnonzero(steps)
 
 
@@ -276,8 +250,6 @@ def _group_codes(column: pa.ChunkedArray, names: list[str], place: Place) -> NDA
     labels = columns.labels(column, "group", place)
     codes = pc.index_in(labels, value_set=pa.array(names, type=labels.type))
     unknown = pc.and_(pc.is_null(codes), pc.is_valid(labels))
-    if pc.any(unknown).as_py():
-        index = int(np.argmax(unknown))
-        problem = f"unknown group; expected one of: {', '.join(names)}"
-        raise place.error(problem, index, "group", labels[index].as_py())
+    problem = f"unknown group; expected one of: {', '.join(names)}"
+    place.check(unknown, problem, "group", labels)
     return np.asarray(codes.fill_null(UNKNOWN_GROUP), dtype=np.int32)

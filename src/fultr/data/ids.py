@@ -1,4 +1,4 @@
-"""Ids and group labels: whole numbers or text, and nothing else."""
+"""Ids and group labels: integers or text, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import LARGEST_WHOLE
+from fultr.data.grouping import dense
 from fultr.errors import InputError
 
 Ids = NDArray[Any]
@@ -53,9 +55,38 @@ def as_ids(values: ArrayLike, column: str) -> Ids:
     return array.astype(np.int64 if kind is int else TEXT)
 
 
+def check_size(values: NDArray[Any], size: int, units: str, column: str) -> None:
+    """Raise if an array has not one value for each of `size` rows, or whatever else there are `units` of."""
+    if values.shape != (size,):
+        raise InputError(f"must have one value for each of {size} {units}", column=column, value=values.shape)
+
+
 def codes_of(ids: Ids) -> NDArray[np.int64]:
-    """Give each id a number from 0 on, the same for equal ids."""
-    return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
+    """Return the rank of each id among the different ones, from 0; text is sorted by its UTF-8 bytes.
+
+    Text is sorted by polars: numpy 2.4 crashes on some orders of it.
+    """
+    if ids.dtype.kind != "T":
+        return dense(ids)
+    ranks = text_series(ids).rank("dense").to_numpy()
+    return np.asarray(ranks.astype(np.int64) - 1)
+
+
+def distinct(ids: Ids) -> Ids:
+    """Return the different ids in ascending order."""
+    if ids.dtype.kind != "T":
+        return np.unique(ids)
+    return as_text(text_series(ids).unique().sort())
+
+
+def text_series(ids: Ids) -> pl.Series:
+    """Return text as a polars series."""
+    return pl.Series(ids.tolist(), dtype=pl.String)
+
+
+def as_text(texts: pl.Series) -> Ids:
+    """Return a polars series of text, none missing, as numpy holds ids."""
+    return np.array(texts.to_list(), dtype=TEXT)
 
 
 def order_of_appearance(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -78,17 +109,15 @@ def encode_groups(
     an error; without, the names are the labels found, sorted.
     """
     texts = [None if _is_missing(label) else str(label) for label in labels]
-    known = tuple(sorted({text for text in texts if text is not None})) if names is None else tuple(names)
-    number_or_unknown: dict[str | None, int] = {name: code for code, name in enumerate(known)}
-    number_or_unknown[None] = UNKNOWN_GROUP
-    try:
-        codes = [number_or_unknown[text] for text in texts]
-    except KeyError:
-        row = next(row for row, text in enumerate(texts) if text not in number_or_unknown)
-        expected = ", ".join(known)
+    if names is None:
+        names = sorted({text for text in texts if text is not None})
+    code_of: dict[str | None, int] = {None: UNKNOWN_GROUP, **{name: code for code, name in enumerate(names)}}
+    row = next((row for row, text in enumerate(texts) if text not in code_of), None)
+    if row is not None:
+        expected = ", ".join(names)
         problem = f"unknown group; expected one of: {expected}; leave it empty where it is unknown"
-        raise InputError(problem, row=row + 1, column=column, value=texts[row]) from None
-    return np.asarray(codes, dtype=np.int32), known
+        raise InputError(problem, row=row + 1, column=column, value=texts[row])
+    return np.asarray([code_of[text] for text in texts], dtype=np.int32), tuple(names)
 
 
 def _is_missing(label: object) -> bool:
@@ -104,16 +133,6 @@ def unknown_group_name(names: Sequence[str]) -> str:
     while name in names:
         name = f"({name})"
     return name
-
-
-def first_repeat(owner: NDArray[Any], value: NDArray[Any]) -> tuple[int, int] | None:
-    """Return two rows, in their order, that have the owner and the value in common, if there are any."""
-    order = np.lexsort((value, owner))
-    same = (np.diff(value[order]) == 0) & (np.diff(owner[order]) == 0)
-    if not same.any():
-        return None
-    first = int(np.argmax(same))
-    return int(order[first]), int(order[first + 1])
 
 
 def document_twice(first_row: int, second_row: int, of: str, document: object) -> InputError:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from fultr.arguments import Progress
 from fultr.data import letor_kernel as kernel
 from fultr.data.columns import NOT_FINITE, NUMBER
 from fultr.data.dataset import RankingDataset, rows_of
+from fultr.data.grouping import run_starts
+from fultr.data.id_codes import as_integers
 from fultr.data.ids import TEXT, Ids, order_of_appearance
 from fultr.errors import InputError
 from fultr.files import existing_file
@@ -50,7 +52,7 @@ def read_letor(
 
     The text after `#` becomes `comment`. If each row has one, and each names a document (`docid = NAME`,
     or a single word) that no other row of its query names, these become `doc_id`; comments that say
-    nothing else are then left out. Ids are whole numbers, or text if one of them is not.
+    nothing else are then left out. Ids are integers, or text if one of them is not.
 
     Parameters
     ----------
@@ -110,12 +112,12 @@ class _Rows:
         position = len(BYTE_ORDER_MARK) if line == 1 and bytes(text[:3]) == BYTE_ORDER_MARK else 0
         reason, needed, index, done = kernel.TOO_NARROW, self.count + lines, 0, 0
         while reason != kernel.DONE:
-            self._make_room(needed, int(needed / share * SPARE_ROWS), max(self.width, index), line + done)
+            self._reserve(needed, int(needed / share * SPARE_ROWS), max(self.width, index), line + done)
             arrays = (self._features(needed), self.relevance, self.query, spans, unsure)
-            reason, position, count, parsed, found, index = kernel.parse_lines(
+            reason, position, count, parsed, unsure_count, index = kernel.parse_lines(
                 text, position, self.count, *arrays, self.integer_queries
             )
-            self._settle(text, unsure[:found], line + done)
+            self._parse_unsure(text, unsure[:unsure_count], line + done)
             self._add_words(text, spans[: count - self.count])
             self.count, self.largest_index = count, max(self.largest_index, index)
             done += parsed
@@ -128,19 +130,17 @@ class _Rows:
         return lines
 
     def finished(self) -> NDArray[np.float32]:
-        """Return the table of the rows that were found, with as many columns as there are features."""
-        width = self.largest_index
-        kernel.change_width(self.values, self.count, self.width, width)
-        self.width = width
+        """Return the table of the rows parsed, with as many columns as there are features."""
+        self._change_width(self.largest_index)
         return self._features(self.count)
 
     def _features(self, rows: int) -> NDArray[np.float32]:
         return self.values[: rows * self.width].reshape(rows, self.width)
 
-    def _make_room(self, needed: int, expected: int, width: int, line: int) -> None:
-        """Make room for `needed` rows of `width` features; reserve it for all that are `expected`."""
+    def _reserve(self, needed: int, expected: int, width: int, line: int) -> None:
+        """Enlarge the buffers for `needed` rows of `width` features, if possible for all `expected` ones."""
         if width > self.width and self.count:
-            # moving the rows is dear: make some more room at once, in case this happens again and again
+            # moving the rows is dear: add a quarter at once, in case this happens again and again
             width = min(max(width, self.width + self.width // 4), kernel.LARGEST_INDEX)
         if needed > self.relevance.size or needed * width > self.values.size:
             most = _memory_of_machine() // (4 * max(1, width))
@@ -154,15 +154,18 @@ class _Rows:
             except MemoryError:
                 raise self._too_large(capacity, width, line) from None
         if width != self.width:
-            kernel.change_width(self.values, self.count, self.width, width)
-            self.width = width
+            self._change_width(width)
+
+    def _change_width(self, width: int) -> None:
+        kernel.change_width(self.values, self.count, self.width, width)
+        self.width = width
 
     def _too_large(self, rows: int, width: int, line: int) -> InputError:
         size = f"{rows} rows of {width} features need {rows * width * 4 / 1e9:.1f} GB"
         problem = f"{size}, more than this machine has; check the feature indices or split the file"
         return InputError(problem, file=self.file, row=line, column=str(width))
 
-    def _settle(self, text: NDArray[np.uint8], unsure: NDArray[np.int64], line: int) -> None:
+    def _parse_unsure(self, text: NDArray[np.uint8], unsure: NDArray[np.int64], line: int) -> None:
         """Parse the numbers of which the compiled loop was not sure."""
         features = self._features(self.values.size // self.width if self.width else 0)
         for row, column, start, stop, lines in unsure.tolist():
@@ -180,22 +183,13 @@ class _Rows:
     def _add_words(self, text: NDArray[np.uint8], spans: NDArray[np.int64]) -> None:
         """Keep the query ids, where they are text, and the comments of the rows just parsed."""
         comments = [""] * len(spans)
-        has_comments = bool(np.any(spans[:, 2] < spans[:, 3]))
         # in most files there is neither, and then the rows need not be looked at one by one
-        if has_comments or not self.integer_queries:
-            words = text.tobytes()
         if not self.integer_queries:
-            queries = [words[start:stop].decode("utf-8", "replace") for start, stop in spans[:, :2].tolist()]
+            queries = _words(text, spans[:, :2])
             codes = [self.query_codes.setdefault(query, len(self.query_codes)) for query in queries]
             self.query[self.count : self.count + len(codes)] = codes
-        if has_comments:
-            comments = [
-                words[start + 1 : stop].decode("utf-8", "replace").strip()
-                for start, stop in spans[:, 2:].tolist()
-            ]
-        self._add_comments(comments)
-
-    def _add_comments(self, comments: list[str]) -> None:
+        if np.any(spans[:, 2] < spans[:, 3]):
+            comments = [comment[1:].strip() for comment in _words(text, spans[:, 2:])]
         if self.documents is not None:
             documents = [document_of(comment) for comment in comments]
             self.documents.append(np.array([name or "" for name in documents], dtype=TEXT))
@@ -242,9 +236,8 @@ def _blocks(handle: IO[bytes], file: Path, block_bytes: int) -> Iterator[NDArray
         held = filled - stop
         if held == len(buffer) - 1:
             if held >= LONGEST_LINE:
-                raise InputError(
-                    f"has a line of more than {LONGEST_LINE} bytes; is it LETOR text?", file=file
-                )
+                problem = f"has a line of more than {LONGEST_LINE} bytes; is it LETOR text?"
+                raise InputError(problem, file=file)
             buffer = buffer[:held] + bytearray(held + 1)
     if held:
         buffer[held : held + 1] = b"\n"
@@ -257,12 +250,11 @@ def _grouped(rows: _Rows) -> RankingDataset:
     comment = np.concatenate(rows.comments) if rows.comments else None
     document = np.concatenate(rows.documents) if rows.documents else None
     query = rows.query[: rows.count]
-    starts = np.flatnonzero(np.concatenate([[True], query[1:] != query[:-1]]))
+    starts = run_starts(query)
     offsets = np.append(starts, rows.count)
     codes, first = order_of_appearance(query[starts])
     if first.size < starts.size:
-        runs = np.argsort(codes, kind="stable")
-        order = rows_of(offsets, runs)
+        order = rows_of(offsets, np.argsort(codes, kind="stable"))
         lengths = np.bincount(codes, weights=np.diff(offsets)).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         kernel.reorder_rows(features, order)
@@ -272,42 +264,16 @@ def _grouped(rows: _Rows) -> RankingDataset:
     query_id: Ids = query[starts[first]]
     if not rows.integer_queries:
         query_id = np.array(list(rows.query_codes), dtype=TEXT)[query_id]
-    return _dataset(features, offsets, relevance, query_id, document, comment)
-
-
-def _dataset(
-    features: NDArray[np.float32],
-    offsets: NDArray[np.int64],
-    relevance: NDArray[np.float32],
-    query_id: Ids,
-    document: Ids | None,
-    comment: Ids | None,
-) -> RankingDataset:
+    labels: dict[str, Any] = {"relevance": relevance, "query_id": query_id}
     if document is not None:
-        only_documents = bool(np.all(document == comment))
+        others = None if np.all(document == comment) else comment
         try:
-            return RankingDataset(
-                features,
-                offsets,
-                relevance=relevance,
-                query_id=query_id,
-                doc_id=_numbers_if_all_are(document),
-                comment=None if only_documents else comment,
-            )
+            return RankingDataset(features, offsets, doc_id=as_integers(document), comment=others, **labels)
         except InputError as error:
             # a word that two rows of a query share is no document id, only a comment
             if error.column != "doc_id":
                 raise
-    return RankingDataset(features, offsets, relevance=relevance, query_id=query_id, comment=comment)
-
-
-def _numbers_if_all_are(ids: Ids) -> Ids:
-    try:
-        numbers = ids.astype(np.int64)
-    except (ValueError, OverflowError):
-        return ids
-    # 007 is a name, not the number 7
-    return numbers if np.all(numbers.astype(TEXT) == ids) else ids
+    return RankingDataset(features, offsets, comment=comment, **labels)
 
 
 def document_of(comment: str) -> str | None:
@@ -327,6 +293,11 @@ def _memory_of_machine() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # not every system tells
         return 1 << 40
+
+
+def _words(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> list[str]:
+    whole = text.tobytes()
+    return [whole[start:stop].decode("utf-8", "replace") for start, stop in spans.tolist()]
 
 
 def _line_at(text: NDArray[np.uint8], position: int) -> str:
@@ -352,27 +323,27 @@ def _explained(text: str, file: Path, line: int) -> InputError:
     if not _is_good_number(label) or float(label) < 0:
         return _wrong_number(label, "label", file, line)
     if not words or not words[0].startswith("qid:") or words[0] == "qid:":
-        found = words[0] if words else None
-        return InputError("expected qid:N after the label", file=file, row=line, column="qid", value=found)
+        problem, value = "expected qid:N after the label", words[0] if words else None
+        return InputError(problem, file=file, row=line, column="qid", value=value)
     seen = set()
     for word in words[1:]:
         index, _, number = word.partition(":")
         is_index = re.fullmatch(r"[0-9]+", index) is not None
-        if not is_index or not number:
-            column = index if is_index else None
-            return InputError("expected index:value", file=file, row=line, column=column, value=word)
         # no more digits than tell that it is too large: it could be of any length
-        place = int(index.lstrip("0")[: len(str(kernel.LARGEST_INDEX)) + 1] or 0)
-        if not 1 <= place <= kernel.LARGEST_INDEX:
-            problem = f"a feature index must lie in 1..{kernel.LARGEST_INDEX}"
-            return InputError(problem, file=file, row=line, column=index[:20], value=word)
-        if not _is_good_number(number):
+        feature = int(index.lstrip("0")[: len(str(kernel.LARGEST_INDEX)) + 1] or 0) if is_index else 0
+        column: str | None = index
+        if not is_index or not number:
+            problem, column = "expected index:value", index if is_index else None
+        elif not 1 <= feature <= kernel.LARGEST_INDEX:
+            problem, column = f"a feature index must lie in 1..{kernel.LARGEST_INDEX}", index[:20]
+        elif not _is_good_number(number):
             return _wrong_number(number, index, file, line)
-        if place in seen:
-            return InputError(
-                "the feature stands twice in the line", file=file, row=line, column=index, value=word
-            )
-        seen.add(place)
+        elif feature in seen:
+            problem = "the feature stands twice in the line"
+        else:
+            seen.add(feature)
+            continue
+        return InputError(problem, file=file, row=line, column=column, value=word)
     return InputError("cannot be parsed as: label qid:N 1:v 2:v ...", file=file, row=line, value=text)
 
 

@@ -24,7 +24,7 @@ def write_letor(data: RankingDataset, path: str | Path) -> None:
 
     All features are written, each with as few digits as make the same float32. The comment of a row, or
     else its document id, follows `#`. Groups, names and the source have no place in the format: use
-    `write_dataset` to keep them. Query ids held as text that all look like whole numbers are read back as
+    `write_dataset` to keep them. Query ids held as text that all look like integers are read back as
     numbers, and a dataset without query ids gets 1, 2, ...
     """
     if data.relevance is None:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import number_array, whole_numbers
-from fultr.data.ids import Ids, as_ids, codes_of, first_repeat
+from fultr.data.columns import IN_MEMORY, NO_PROPENSITY
+from fultr.data.grouping import first_repeat
+from fultr.data.ids import Ids, as_ids, check_size, codes_of
 from fultr.errors import InputError
 
 DEEPEST_POSITION = 1_000_000
@@ -21,30 +23,28 @@ def as_lists(values: ArrayLike, lists: int) -> NDArray[np.int64]:
     given = whole_numbers(values, "lists")
     outside = np.flatnonzero((given < 0) | (given >= lists))
     if given.ndim != 1 or outside.size:
+        problem = f"a list must be one of 0..{lists - 1} for each impression"
         value = given[outside[0]] if outside.size else given.shape
-        raise InputError(
-            f"a list must be one of 0..{lists - 1} for each impression", column="lists", value=value
-        )
+        raise InputError(problem, column="lists", value=value)
     return given
 
 
 def as_impression_ids(values: ArrayLike, size: int) -> Ids:
     """Return ids of impressions, no two the same."""
     ids = as_ids(values, "impression_id")
-    _one_for_each_impression(ids, size, "impression_id")
-    rising = ids.dtype.kind == "i" and bool(np.all(ids[1:] > ids[:-1]))
-    if not rising and np.unique(ids).size != size:
-        repeat = first_repeat(np.zeros(size, dtype=np.int8), codes_of(ids))
-        first, second = repeat or (0, 0)
-        problem = f"impression {first + 1} has the same id"
-        raise InputError(problem, row=second + 1, column="impression_id", value=ids[second])
+    check_size(ids, size, "impressions", "impression_id")
+    ascending = ids.dtype.kind == "i" and bool(np.all(ids[1:] > ids[:-1]))
+    repeat = None if ascending else first_repeat(codes_of(ids))
+    if repeat is not None:
+        first, second = repeat
+        raise IN_MEMORY.error(f"impression {first + 1} has the same id", second, "impression_id", ids[second])
     return ids
 
 
 def as_times(values: ArrayLike, size: int) -> NDArray[Any]:
-    """Return whole numbers, or dates in microseconds."""
+    """Return integers, or dates in microseconds."""
     times = np.asarray(values)
-    _one_for_each_impression(times, size, "timestamp")
+    check_size(times, size, "impressions", "timestamp")
     if times.dtype.kind != "M":
         if size and times.dtype.kind not in "iu":
             raise InputError("must be whole numbers or dates (datetime64)", column="timestamp", value=values)
@@ -52,17 +52,9 @@ def as_times(values: ArrayLike, size: int) -> NDArray[Any]:
     held = times.astype("datetime64[us]")
     # what microseconds cannot count comes back as another second
     wrong = np.isnat(held) | (held.astype("datetime64[s]") != times.astype("datetime64[s]"))
-    if wrong.any():
-        index = int(np.argmax(wrong))
-        problem = "a time is missing, or beyond what microseconds can count"
-        raise InputError(problem, row=index + 1, column="timestamp", value=str(times[index]))
+    problem = "a time is missing, or beyond what microseconds can count"
+    IN_MEMORY.check(wrong, problem, "timestamp", times, str)
     return held
-
-
-def _one_for_each_impression(values: NDArray[Any], size: int, column: str) -> None:
-    if values.shape != (size,):
-        problem = f"must have one value for each of {size} impressions"
-        raise InputError(problem, column=column, value=values.shape)
 
 
 def as_origin(origin: dict[str, Any]) -> dict[str, Any]:
@@ -81,10 +73,8 @@ def as_positions(values: ArrayLike, entries: int, column: str = "position") -> N
     if given.shape != (entries,) or (entries and given.dtype.kind not in "iu"):
         problem = f"must be a whole number for each of {entries} entries, 0 where it was not shown"
         raise InputError(problem, column=column, value=(given.dtype, given.shape))
-    wrong = np.flatnonzero((given < 0) | (given > DEEPEST_POSITION))
-    if wrong.size:
-        problem = f"a position is 1 to {DEEPEST_POSITION}, or 0 for an item that was not shown"
-        raise InputError(problem, row=wrong[0] + 1, column=column, value=given[wrong[0]])
+    problem = f"a position is 1 to {DEEPEST_POSITION}, or 0 for an item that was not shown"
+    IN_MEMORY.check((given < 0) | (given > DEEPEST_POSITION), problem, column, given)
     return given.astype(np.int32, copy=False)
 
 
@@ -94,9 +84,7 @@ def as_clicks(values: ArrayLike, entries: int, column: str = "click") -> NDArray
     if given.shape != (entries,):
         problem = f"must be 0 or 1 for each of {entries} entries"
         raise InputError(problem, column=column, value=(given.dtype, given.shape))
-    wrong = np.flatnonzero((given != 0) & (given != 1))
-    if wrong.size:
-        raise InputError("a click is 0 or 1", row=wrong[0] + 1, column=column, value=given[wrong[0]])
+    IN_MEMORY.check((given != 0) & (given != 1), "a click is 0 or 1", column, given)
     return given.astype(np.bool_, copy=False)
 
 
@@ -108,8 +96,5 @@ def as_propensities(
     if given.shape != shown.shape:
         problem = f"must be a number for each of {shown.size} entries"
         raise InputError(problem, column=column, value=given.shape)
-    wrong = np.flatnonzero(shown & ~((given > 0) & (given <= 1)))
-    if wrong.size:
-        problem = "a propensity must lie above 0 and be at most 1"
-        raise InputError(problem, row=wrong[0] + 1, column=column, value=given[wrong[0]])
+    IN_MEMORY.check(shown & ~((given > 0) & (given <= 1)), NO_PROPENSITY, column, given)
     return np.where(shown, given, np.nan)

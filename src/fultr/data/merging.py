@@ -1,169 +1,161 @@
-"""Finding lists that hold the same candidates."""
+"""Merging counts: those of the parts of a log into those of the whole."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.compiled import compiled
+from fultr.data.count_impressions import dataset_fields, id_codes_of, item_table
+from fultr.data.counts import Counts, counts_of
 from fultr.data.dataset import RankingDataset
-from fultr.data.dataset_fields import ROWS_A_CHECK
-from fultr.data.ids import codes_of
+from fultr.data.dataset import concatenate as join_lists
+from fultr.data.facts import ImpressionFacts
+from fultr.data.id_codes import IdCodes
+from fultr.data.ids import TEXT
+from fultr.data.propensity import NOT_SHOWN
+from fultr.data.tally import Columns, Tally, merge_tallies
 from fultr.errors import InputError
 
-LONGEST_INSERTION = 64
-"""Up to this length, a list is sorted fastest by moving each value to its place."""
+SAME_IN_ALL = ("position_bias", "noise", "empties_dropped", "context_name")
+"""What counts must have in common to be merged."""
 
 
-@dataclass(frozen=True)
-class MergedLists:
-    """Which lists hold the same candidates of the same query.
+def merge(*parts: Counts) -> Counts:
+    """Merge counts of different impressions: the result is that of counting all of them at once.
 
-    `number` is the merged list of each list, `representative` the first list of each merged one, and `row`
-    the row of the representative that holds the same item as each row.
+    Ids that are text in one part and integers in another are text in the result. Counts of the same file, and
+    counts with different click models, are refused.
+
+    Examples
+    --------
+    >>> from fultr import count
+    >>> monday = count({"impression_id": [1, 1], "query_id": ["jobs"] * 2, "doc_id": [7, 8],
+    ...                 "position": [1, 2], "click": [0, 1]})
+    >>> tuesday = count({"impression_id": [1, 1], "query_id": ["jobs"] * 2, "doc_id": [7, 8],
+    ...                  "position": [2, 1], "click": [0, 1]})
+    >>> merge(monday, tuesday)
+    <Counts: 2 impressions of 1 lists, 4 cells>
     """
-
-    number: NDArray[np.int64]
-    representative: NDArray[np.int64]
-    row: NDArray[np.int64]
-
-
-def merge_lists(data: RankingDataset) -> MergedLists:
-    """Find lists of the same query that hold the same candidates, in whatever order."""
-    items, place = sorted_within(item_codes(data), data.offsets)
-    number, representative = group_equal_lists(items, data.offsets)
-    row = np.empty(data.rows, dtype=np.int64)
-    _match_rows(place, data.offsets, representative[number], row)
-    return MergedLists(number, representative, row)
-
-
-@compiled
-def _match_rows(place: Any, offsets: Any, twin: Any, row: Any) -> None:
-    """Find for each row that of the list's twin which holds the same item.
-
-    Sorted by item, the k-th rows of two lists of the same items hold the same one.
-    """
-    for index in range(twin.size):
-        start, other = offsets[index], offsets[twin[index]]
-        for rank in range(offsets[index + 1] - start):
-            row[start + place[start + rank]] = other + place[other + rank]
-
-
-def item_codes(data: RankingDataset) -> NDArray[np.int64]:
-    """Number the rows so that two rows of one query are equal if and only if they are the same item.
-
-    Items are the same if their documents are; without document ids, if their features and groups are.
-    The same document of one query with other features or another group is an error.
-    """
-    query = np.repeat(data.query_codes, data.lengths)
-    if data.doc_id is None:
-        content = np.column_stack([data.features, data.group.astype(np.float32)])
-        content += np.float32(0)  # -0.0 and 0.0 are one value
-        row_bytes = np.dtype((np.void, content.dtype.itemsize * content.shape[1]))
-        return codes_of(paired(query, codes_of(content.view(row_bytes).ravel())))
-    item = codes_of(paired(query, codes_of(data.doc_id)))
-    _refuse_conflicts(data, np.unique(item, return_index=True)[1][item])
-    return item
-
-
-def _refuse_conflicts(data: RankingDataset, first: NDArray[np.int64]) -> None:
-    again = np.flatnonzero(first != np.arange(data.rows))
-    for start in range(0, again.size, ROWS_A_CHECK):
-        rows = again[start : start + ROWS_A_CHECK]
-        other = np.any(data.features[rows] != data.features[first[rows]], axis=1)
-        other |= data.group[rows] != data.group[first[rows]]
-        if other.any():
-            row = rows[np.argmax(other)]
-            problem = f"the document has other features or another group in row {first[row] + 1} of its query"
-            value = None if data.doc_id is None else data.doc_id[row]
-            raise InputError(problem, row=row + 1, column="doc_id", value=value)
+    if not parts:
+        raise InputError("there are no counts to merge")
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    for number, part in enumerate(parts, start=1):
+        _check_ids(part, number)
+        for name in SAME_IN_ALL:
+            if getattr(part, name) != getattr(first, name):
+                problem = (
+                    f"counts can be merged only if they have the same; part {number} has another than part 1"
+                )
+                raise InputError(problem, column=name, value=getattr(part, name))
+        if (part.cells.propensity is None) != (first.cells.propensity is None):
+            problem = f"propensities must be in all counts or in none; see parts 1 and {number}"
+            raise InputError(problem, column="propensity")
+    files = [file for part in parts for file in part.files]
+    _check_files([file.name for file in files], [file.sha256 for file in files])
+    queries, documents = IdCodes(), IdCodes()
+    data = _one_kind([part.data for part in parts])
+    contexts = sorted({value for part in parts for value in part.context_values})
+    lists = join_lists(data)
+    of_lists, of_rows = id_codes_of(lists, queries, documents)
+    tallies, list_start, row_start = [], 0, 0
+    for part in parts:
+        own_lists = slice(list_start, list_start + len(part.data))
+        own_rows = slice(row_start, row_start + part.data.rows)
+        tallies.append(_tally(part, of_lists[own_lists], of_rows[own_rows], documents, contexts))
+        list_start, row_start = own_lists.stop, own_rows.stop
+    merged = counts_of(
+        merge_tallies(tallies),
+        queries,
+        documents,
+        item_table(lists, of_lists, of_rows),
+        dataset=dataset_fields(lists),
+        context_values=contexts,
+        context_name=first.context_name,
+        position_bias=first.position_bias,
+        noise=first.noise,
+        empties_dropped=first.empties_dropped,
+        origin=first.origin if all(part.origin == first.origin for part in parts) else {},
+        files=tuple(sorted(files)),
+    )
+    if all(part.facts is not None for part in parts):
+        return merged
+    return replace(merged, facts=None)
 
 
-def paired(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one number for each pair of numbers from 0 on, equal for equal pairs."""
-    return left * (int(right.max(initial=0)) + 1) + right
+def _check_ids(part: Counts, number: int) -> None:
+    for name, ids in (("query_id", part.data.query_id), ("doc_id", part.data.doc_id)):
+        if ids is None:
+            problem = f"part {number} has no such ids, so that it cannot be told which lists are the same"
+            raise InputError(problem, column=name)
 
 
-def order_within(values: NDArray[Any], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order that sorts the values of each list, list after list; ties keep their order."""
-    place = sorted_within(values, offsets)[1]
-    return np.repeat(offsets[:-1], np.diff(offsets)).astype(np.int64, copy=False) + place
+def _check_files(names: Sequence[str], digests: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name, digest in zip(names, digests, strict=True):
+        if digest in seen:
+            problem = f"holds the same as {seen[digest]}: its impressions would be counted twice"
+            raise InputError(problem, file=name)
+        seen[digest] = name
 
 
-def sorted_within(values: NDArray[Any], offsets: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Sort the values of each list; also return the place in its list that each came from."""
-    in_order = values.copy()
-    place = np.empty(values.size, dtype=np.int32)
-    _sort_within(in_order, offsets, place)
-    return in_order, place
+def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
+    """Return lists whose ids are text if those of any are, and whose groups have one order."""
+    names = {part.group_names for part in parts}
+    ordered = sorted({name for group_names in names for name in group_names})
+    found = []
+    for part in parts:
+        changed: dict[str, Any] = {"comment": None, "relevance": None}
+        for column in ("query_id", "doc_id"):
+            if any(getattr(other, column).dtype.kind == "T" for other in parts):
+                changed[column] = getattr(part, column).astype(TEXT)
+        if len(names) > 1:
+            code = np.array([*(ordered.index(name) for name in part.group_names), -1], dtype=np.int32)
+            changed |= {"group": code[part.group], "group_names": tuple(ordered)}
+        found.append(replace(part, **changed))
+    return found
 
 
-@compiled
-def _sort_within(values: Any, offsets: Any, place: Any) -> None:
-    for index in range(offsets.size - 1):
-        start, stop = offsets[index], offsets[index + 1]
-        if stop - start > LONGEST_INSERTION:
-            order = np.argsort(values[start:stop], kind="mergesort")
-            values[start:stop] = values[start:stop][order]
-            for rank in range(order.size):
-                place[start + rank] = order[rank]
-            continue
-        for entry in range(start, stop):
-            value, rank = values[entry], entry
-            while rank > start and values[rank - 1] > value:
-                values[rank], place[rank] = values[rank - 1], place[rank - 1]
-                rank -= 1
-            values[rank], place[rank] = value, entry - start
-
-
-def group_equal_lists(
-    items: NDArray[Any], offsets: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number lists of sorted item codes so that equal lists, and only those, get equal numbers.
-
-    Returns the number of each list, in order of first appearance, and the first list of each number.
-    """
-    number, representative, count = _group_equal_lists(items, offsets)
-    return number, representative[:count]
-
-
-@compiled
-def _group_equal_lists(items: Any, offsets: Any) -> Any:
-    lists = offsets.size - 1
-    size = 16
-    while size < 2 * lists:
-        size *= 2
-    table = np.full(size, -1, np.int64)
-    number = np.empty(lists, np.int64)
-    representative = np.empty(lists, np.int64)
-    count = 0
-    for index in range(lists):
-        start, length = offsets[index], offsets[index + 1] - offsets[index]
-        mixed = np.uint64(length)
-        for place in range(start, start + length):
-            mixed = (mixed ^ np.uint64(items[place])) * np.uint64(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> np.uint64(29)
-        slot = np.int64(mixed & np.uint64(size - 1))
-        # open addressing; equality is decided by the items themselves, never by the hash
-        while True:
-            held = table[slot]
-            if held < 0:
-                table[slot] = count
-                number[index] = count
-                representative[count] = index
-                count += 1
-                break
-            other = offsets[representative[held]]
-            same = offsets[representative[held] + 1] - other == length
-            place = 0
-            while same and place < length:
-                same = items[other + place] == items[start + place]
-                place += 1
-            if same:
-                number[index] = held
-                break
-            slot = (slot + 1) & (size - 1)
-    return number, representative, count
+def _tally(
+    counts: Counts,
+    of_lists: NDArray[np.int64],
+    of_rows: NDArray[np.int64],
+    documents: IdCodes,
+    contexts: Sequence[str],
+) -> Tally:
+    """Return counts with ids as codes."""
+    data, cells = counts.data, counts.cells
+    context = np.zeros(len(data), dtype=np.int64)
+    if counts.context is not None:
+        context = np.array([contexts.index(value) for value in counts.context_values])[counts.context]
+    hidden = np.repeat(counts.impressions, data.lengths) - counts.shown().astype(np.int64)
+    rows = np.flatnonzero(hidden)
+    row = np.concatenate([cells.row, rows])
+    nothing = np.zeros(rows.size, dtype=np.int64)
+    table: Columns = {
+        "list": data.list_of_row[row],
+        "document": of_rows[row],
+        "position": np.concatenate([cells.position, np.full(rows.size, NOT_SHOWN, dtype=np.int32)]),
+    }
+    planted: Columns = {"position": counts.planted.position}
+    if cells.propensity is not None:
+        table["propensity"] = np.concatenate([cells.propensity, np.full(rows.size, float(NOT_SHOWN))])
+    if counts.planted.propensity is not None:
+        planted["propensity"] = counts.planted.propensity
+    table["impressions"] = np.concatenate([cells.impressions, hidden[rows]])
+    table["clicks"] = np.concatenate([cells.clicks, nothing])
+    lists = {
+        "query": of_lists,
+        "context": context,
+        "length": data.lengths,
+        "key": np.add.reduceat(documents.hashes(of_rows), data.offsets[:-1]),
+        "impressions": counts.impressions,
+        "clicked": counts.clicked_impressions,
+    }
+    planted |= {"impressions": counts.planted.impressions, "clicks": counts.planted.clicks}
+    return Tally(lists, table, planted, {}, counts.facts or ImpressionFacts())

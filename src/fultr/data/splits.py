@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import combinations
 
 from fultr.data.dataset import RankingDataset
 from fultr.errors import InputError
@@ -28,15 +27,10 @@ class DataSplits:
 
 def refuse_shared_queries(parts: dict[str, RankingDataset]) -> None:
     """Raise if two parts hold a query of the same id: what is learned on one would leak into the other."""
-    seen: list[tuple[str, RankingDataset]] = []
-    for name, part in parts.items():
-        for earlier_name, earlier in seen:
-            if part.query_id is None or earlier.query_id is None:
-                continue
-            if part.query_id.dtype.kind != earlier.query_id.dtype.kind:
-                continue
-            shared = np.intersect1d(part.query_id, earlier.query_id)
-            if shared.size:
-                problem = f"the query stands in two splits, {earlier_name} and {name}; split by query"
-                raise InputError(problem, column="query_id", value=shared[0])
-        seen.append((name, part))
+    query_ids = {
+        name: set() if data.query_id is None else set(data.query_id.tolist()) for name, data in parts.items()
+    }
+    for earlier, name in combinations(query_ids, 2):
+        if shared := query_ids[earlier] & query_ids[name]:
+            problem = f"the query stands in two splits, {earlier} and {name}; split by query"
+            raise InputError(problem, column="query_id", value=min(shared))

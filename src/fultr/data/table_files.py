@@ -1,21 +1,28 @@
-"""Tables in Parquet and CSV files: read in batches, written in parts, with our metadata inside the file.
+"""Tables in files: read in batches, written in parts, with our metadata inside the file.
 
-Parquet holds the metadata in its schema. A CSV file holds it in a first line that starts with `# fultr`, so
-that it cannot be parted from the table; the usual readers skip such a line when told that `#` is a comment.
+Parquet and Arrow files hold the metadata in their schema. A CSV file holds it in a first line that starts
+with `# fultr`, so that it cannot be parted from the table; the usual readers skip such a line when told that
+`#` is a comment. Files are read by Arrow, local ones and those of an object storage alike: polars fills the
+missing values of a CSV row that is too short with nulls, and says nothing.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
+import pyarrow.fs as arrow_fs
+import pyarrow.json as arrow_json
 import pyarrow.parquet as parquet
 
 from fultr.arguments import Progress
@@ -26,8 +33,27 @@ from fultr.files import existing_file
 METADATA_KEY = b"fultr"
 CSV_MARK = "# fultr "
 FORMAT_VERSION = 1
-ROWS_A_BATCH = 131_072
-CSV_BLOCK = 8 << 20
+ROWS_A_BATCH = 1 << 19
+"""Rows that are read together: about 30 MB of a log without features."""
+
+TEXT_BLOCK = 16 << 20
+"""Bytes of a text file that are read together."""
+
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+"""The compression of text files, by their last ending."""
+
+KINDS = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".csv": "CSV",
+    ".arrow": "Arrow",
+    ".ipc": "Arrow",
+    ".feather": "Arrow",
+    ".ndjson": "NDJSON",
+    ".jsonl": "NDJSON",
+}
+"""What a file holds, by its ending, that of a compression aside."""
+
 UNREADABLE = (pa.ArrowException, OSError, ValueError, LookupError, OverflowError, MemoryError)
 """What pyarrow raises for damaged files: names that are no text and sizes that are too large, too."""
 
@@ -38,15 +64,17 @@ Batch = dict[str, pa.Array]
 class Table:
     """A table that can be read batch by batch, each with the place of its rows.
 
-    `rows` is how many there are, if that is known beforehand.
+    `rows` is how many there are, if that is known beforehand. `names` says what the file calls a column, for
+    tables made from another layout.
     """
 
     schema: pa.Schema
     metadata: Mapping[str, Any]
     batches: Callable[[list[str]], Iterator[tuple[Batch, Place]]]
-    file: Path | None = None
+    file: str | Path | None = None
     is_text: bool = False
     rows: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         refuse_double_names(self.schema.names, self.file)
@@ -54,35 +82,73 @@ class Table:
     @property
     def own_fields(self) -> list[pa.Field]:
         """The fields of all columns but those that pandas made of the index of a frame."""
-        index = index_columns(self.schema)
+        index: list[Any] = []
+        with suppress(LookupError, TypeError, ValueError):
+            index = list(json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"])
         return [field for field in self.schema if field.name not in index]
 
 
-def index_columns(schema: pa.Schema) -> set[str]:
-    """Return the columns that hold the index of a pandas frame, named or not; they are no data."""
-    try:
-        index = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
-        return {name for name in index if isinstance(name, str)}
-    except (LookupError, TypeError, ValueError):
-        return set()
-
-
 def open_table(path: str | Path, progress: Progress | None = None) -> Table:
-    """Open a Parquet or CSV file, by its ending; `progress` is told how much of it has been read."""
-    file = existing_file(path)
+    """Open a Parquet, CSV, Arrow or NDJSON file, by its ending; `progress` is told how far reading is."""
+    file = path if is_address(path) else existing_file(path)
     told = progress or (lambda _done, _total: None)
-    return _open_csv(file, told) if is_csv(file) else _open_parquet(file, told)
+    openers = {"CSV": _open_csv, "Parquet": _open_parquet, "Arrow": _open_arrow, "NDJSON": _open_ndjson}
+    return openers[kind_of(file)](file, told)
+
+
+def is_address(path: str | Path) -> bool:
+    """Say whether a name is an address in an object storage, such as s3://bucket/clicks.parquet."""
+    return "://" in str(path)
+
+
+def kind_of(path: str | Path) -> str:
+    """Return what a file holds, by its ending; any other ending is refused."""
+    name = Path(name_of(path))
+    ending = name.suffix.lower()
+    kind = KINDS.get(Path(name.stem).suffix.lower() if ending in COMPRESSED else ending)
+    if kind is None or (ending in COMPRESSED and kind not in ("CSV", "NDJSON")):
+        problem = "tables are .parquet, .csv, .arrow or .ndjson files (text also .gz or .zst); name it so"
+        raise InputError(problem, file=path, value=name.suffix)
+    return kind
+
+
+def name_of(file: str | Path) -> str:
+    """Return the last part of a file's path or address, without what an address says of the storage."""
+    return Path(str(file).partition("?")[0] if is_address(file) else file).name
 
 
 def is_csv(path: str | Path) -> bool:
-    """Say whether a name is that of a CSV file, or else of a Parquet file; any other is refused."""
+    """Say whether a file to be written is a CSV file, or else a Parquet file; any other is refused."""
     ending = Path(path).suffix.lower()
     if ending not in (".csv", ".parquet", ".pq"):
         raise InputError("tables are .parquet or .csv files; name it so", file=path, value=ending)
     return ending == ".csv"
 
 
-def table_of(frame: Any, file: Path | None = None) -> Table:
+def open_bytes(file: str | Path, *, in_place: bool = False) -> pa.NativeFile:
+    """Open a file to be read from anywhere in it; `in_place` maps a local one into memory."""
+    try:
+        if not is_address(file):
+            return pa.memory_map(str(file)) if in_place else pa.OSFile(str(file))
+        system, path = arrow_fs.FileSystem.from_uri(str(file))
+        return system.open_input_file(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot be read: {first_line(error)}", file=file) from None
+
+
+def decompressed(source: pa.NativeFile, file: str | Path) -> pa.NativeFile:
+    """Return a text file without its compression, to be read from its beginning."""
+    compression = COMPRESSED.get(Path(name_of(file)).suffix.lower())
+    return source if compression is None else pa.CompressedInputStream(source, compression)
+
+
+def file_digest(file: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with open_bytes(file) as source:
+        return hashlib.file_digest(io.BufferedReader(source, 1 << 20), "sha256").hexdigest()
+
+
+def table_of(frame: Any, file: str | Path | None = None) -> Table:
     """Treat a pandas, polars or Arrow frame, or a mapping of columns, as a table."""
     try:
         table = frame if isinstance(frame, pa.Table) else pa.table(frame)
@@ -102,28 +168,26 @@ def write_table(
     path: Path, schema: pa.Schema, metadata: Mapping[str, Any], parts: Iterable[pa.Table], *, as_csv: bool
 ) -> None:
     """Write the parts of a table after one another."""
-    content = json.dumps({"version": FORMAT_VERSION, **metadata}, sort_keys=True, allow_nan=False)
-    if as_csv:
-        with path.open("wb") as file:
-            file.write(f"{CSV_MARK}{content}\n".encode())
-            with arrow_csv.CSVWriter(file, schema) as writer:
-                for part in parts:
-                    writer.write_table(part.cast(schema))
-        return
-    schema = schema.with_metadata({METADATA_KEY: content.encode()})
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for part in parts:
-            writer.write_table(part.cast(schema))
+    content = json.dumps({"version": FORMAT_VERSION, **metadata}, sort_keys=True, allow_nan=False).encode()
+    schema = schema.with_metadata({METADATA_KEY: content})
+    with path.open("wb") as file:
+        if as_csv:
+            file.write(CSV_MARK.encode() + content + b"\n")
+            writer = arrow_csv.CSVWriter(file, schema)
+        else:
+            writer = parquet.ParquetWriter(file, schema, compression="zstd")
+        with writer:
+            for part in parts:
+                writer.write_table(part.cast(schema))
 
 
-def parse_metadata(text: bytes | str | None, file: Path) -> dict[str, Any]:
+def parse_metadata(text: bytes | str | None, file: str | Path) -> dict[str, Any]:
     """Read our metadata; refuse what a newer version wrote."""
     if text is None:
         return {}
-    try:
+    content = None
+    with suppress(ValueError):
         content = json.loads(text)
-    except ValueError:
-        raise InputError("its fultr metadata is damaged", file=file) from None
     if not isinstance(content, dict):
         raise InputError("its fultr metadata is damaged", file=file)
     version = content.get("version")
@@ -135,9 +199,25 @@ def parse_metadata(text: bytes | str | None, file: Path) -> dict[str, Any]:
     return content
 
 
-def _open_parquet(file: Path, progress: Progress) -> Table:
+def schema_metadata(schema: pa.Schema, file: str | Path) -> dict[str, Any]:
+    """Return our metadata that a schema holds; nothing if it holds none."""
+    return parse_metadata((schema.metadata or {}).get(METADATA_KEY), file)
+
+
+def read_arrow(file: str | Path) -> pa.Table:
+    """Return the table of an Arrow file, its columns where they stand on disk."""
     try:
-        footer = parquet.read_metadata(file)
+        table = pa.ipc.open_file(open_bytes(file, in_place=True)).read_all()
+        table.validate(full=True)
+    except UNREADABLE as error:
+        raise damaged(file, "Arrow", error) from None
+    return table
+
+
+def _open_parquet(file: str | Path, progress: Progress) -> Table:
+    try:
+        with open_bytes(file) as source:
+            footer = parquet.read_metadata(source)
         schema = footer.schema.to_arrow_schema()
     except UNREADABLE as error:
         raise damaged(file, "Parquet", error) from None
@@ -145,7 +225,7 @@ def _open_parquet(file: Path, progress: Progress) -> Table:
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
         first_row = 1
         try:
-            with parquet.ParquetFile(file, pre_buffer=False) as opened:
+            with open_bytes(file) as source, parquet.ParquetFile(source, pre_buffer=False) as opened:
                 for batch in opened.iter_batches(ROWS_A_BATCH, columns=names):
                     yield {name: batch.column(name) for name in names}, Place(file, first_row)
                     first_row += batch.num_rows
@@ -155,21 +235,50 @@ def _open_parquet(file: Path, progress: Progress) -> Table:
         except UNREADABLE as error:
             raise damaged(file, "Parquet", error) from None
 
-    about = parse_metadata((schema.metadata or {}).get(METADATA_KEY), file)
-    return Table(schema, about, batches, file, rows=footer.num_rows)
+    return Table(schema, schema_metadata(schema, file), batches, file, rows=footer.num_rows)
 
 
-def _open_csv(file: Path, progress: Progress) -> Table:
+def _open_arrow(file: str | Path, _progress: Progress) -> Table:
+    table = read_arrow(file)
+    return replace(table_of(table, file), metadata=schema_metadata(table.schema, file))
+
+
+def _open_ndjson(file: str | Path, progress: Progress) -> Table:
+    options = arrow_json.ReadOptions(block_size=TEXT_BLOCK, use_threads=False)
+
+    def blocks() -> Iterator[pa.RecordBatch]:
+        with open_bytes(file) as raw, decompressed(raw, file) as source:
+            try:
+                yield from arrow_json.open_json(source, read_options=options)
+            except UNREADABLE as error:
+                raise damaged(file, "NDJSON", error) from None
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+        first_row = 1
+        for block in blocks():
+            missing, present = pa.nulls(block.num_rows), block.schema.names
+            batch = {name: block.column(name) if name in present else missing for name in names}
+            yield batch, Place(file, first_row)
+            first_row += block.num_rows
+            progress(first_row - 1, 0)
+
+    first = next(blocks(), None)
+    if first is None:
+        raise InputError("has no rows", file=file)
+    return Table(first.schema, {}, batches, file)
+
+
+def _open_csv(file: str | Path, progress: Progress) -> Table:
     try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
+        with open_bytes(file) as raw, _text(raw, file, "utf-8-sig") as text:
             first = text.readline()
             marked = first.startswith(CSV_MARK)
             reader = csv.reader(text if marked else itertools.chain([first], text))
             names = next((row for row in reader if row), [])
             header = marked + reader.line_num
     except UnicodeDecodeError:
-        raise not_utf8(file) from None
-    except csv.Error as error:
+        raise _not_utf8(file) from None
+    except (csv.Error, OSError, pa.ArrowException) as error:
         raise damaged(file, "CSV", error) from None
     return Table(
         pa.schema([(name, pa.string()) for name in names]),
@@ -180,8 +289,12 @@ def _open_csv(file: Path, progress: Progress) -> Table:
     )
 
 
+def _text(source: pa.NativeFile, file: str | Path, encoding: str, errors: str = "strict") -> io.TextIOWrapper:
+    return io.TextIOWrapper(decompressed(source, file), encoding, errors, newline="")
+
+
 def _csv_batches(
-    file: Path, names: list[str], wanted: list[str], header: int, progress: Progress
+    file: str | Path, names: list[str], wanted: list[str], header: int, progress: Progress
 ) -> Iterator[tuple[Batch, Place]]:
     ragged: list[arrow_csv.InvalidRow] = []
 
@@ -191,11 +304,11 @@ def _csv_batches(
 
     place = Place(file, line_of=lambda number: _line_of(file, header, number))
     try:
-        with pa.OSFile(str(file)) as source:
+        with open_bytes(file) as raw, decompressed(raw, file) as source:
             reader = arrow_csv.open_csv(
                 source,
                 read_options=arrow_csv.ReadOptions(
-                    skip_rows=header, column_names=names, block_size=CSV_BLOCK, use_threads=False
+                    skip_rows=header, column_names=names, block_size=TEXT_BLOCK, use_threads=False
                 ),
                 parse_options=arrow_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True),
                 convert_options=arrow_csv.ConvertOptions(
@@ -207,47 +320,48 @@ def _csv_batches(
                 ),
             )
             for batch in reader:
-                _refuse_ragged(ragged, place, header)
+                _check_ragged(ragged, place, header)
                 yield {name: batch.column(name) for name in wanted}, place
                 place = replace(place, first_row=place.first_row + batch.num_rows)
-                progress(source.tell(), source.size())
+                progress(raw.tell(), raw.size())
     except pa.ArrowException as error:
         if "Empty CSV" in str(error):
             return
-        raise not_utf8(file) if "UTF8" in str(error) else damaged(file, "CSV", error) from None
-    _refuse_ragged(ragged, place, header)
+        raise _not_utf8(file) if "UTF8" in str(error) else damaged(file, "CSV", error) from None
+    _check_ragged(ragged, place, header)
 
 
-def _line_of(file: Path, header: int, number: int) -> int:
+def _line_of(file: str | Path, header: int, number: int) -> int:
     """Return the line that a row of data starts in: blank lines and lines inside quotes count, too."""
-    with file.open(encoding="utf-8", errors="replace", newline="") as text:
+    with open_bytes(file) as raw, _text(raw, file, "utf-8", errors="replace") as text:
         for _ in range(header):
             text.readline()
         reader, before = csv.reader(text), 0
-        try:
+        with suppress(csv.Error):  # a field too long for Python: rows and lines are then taken to be the same
             for row in reader:
                 number -= bool(row)
                 if not number:
                     return header + before + 1
                 before = reader.line_num
-        except csv.Error:  # a field too long for Python; without such a look, rows and lines are the same
-            pass
     return header + before + number
 
 
-def _refuse_ragged(rows: list[arrow_csv.InvalidRow], place: Place, header: int) -> None:
+def _check_ragged(rows: list[arrow_csv.InvalidRow], place: Place, header: int) -> None:
     if rows:
         row = rows[0]
         problem = f"the row has {row.actual_columns} values, but there are {row.expected_columns} columns"
         raise InputError(problem, file=place.file, row=place.shown(row.number - header), value=row.text)
 
 
-def not_utf8(file: Path) -> InputError:
-    """Return the error of a text file in another encoding."""
+def _not_utf8(file: str | Path) -> InputError:
     return InputError("is no readable CSV file: it is not UTF-8 text; save it as UTF-8", file=file)
 
 
-def damaged(file: Path, kind: str, error: Exception) -> InputError:
+def damaged(file: str | Path, kind: str, error: Exception) -> InputError:
     """Return an error that says in a line why a file cannot be read."""
-    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return InputError(f"is no readable {kind} file, or damaged: {first_line}", file=file)
+    return InputError(f"is no readable {kind} file, or damaged: {first_line(error)}", file=file)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

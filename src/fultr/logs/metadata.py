@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,39 +64,62 @@ class LogMetadata:
         return {name: value for name, value in content.items() if name != "items" or value is not None}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any], file: Path | None) -> LogMetadata:
+    def from_dict(cls, content: Mapping[str, Any], file: str | Path | None) -> LogMetadata:
         """Read what a file says, which may come from anywhere; a table without metadata says nothing."""
         if content.get("kind", LOG) != LOG:
             raise InputError(f"holds no click log but a {content['kind']}", file=file)
-        read = _Reader(content, file)
-        items = read.of("items", dict, None)
+        fields: dict[str, Any] = {}
+        for name, (kind, make) in FIELDS.items():
+            value = content.get(name)
+            if value is None:
+                continue
+            if not _is_a(kind, value):
+                raise _damaged(name, file)
+            try:
+                fields[name] = make(value)
+            except InputError as error:
+                raise _damaged(f"{name}: {error}", file) from None
+        items = fields.get("items")
         if items is not None and not (
             set(items) == {"file", "sha256"}
             and all(isinstance(value, str) for value in items.values())
             and Path(items["file"]).name == items["file"]
         ):
-            raise read.damaged("items")
-        return cls(
-            position_bias=read.model("position_bias", PositionBias.from_dict),
-            noise=read.model("noise", ClickNoise.from_dict),
-            empties_dropped=read.of("empties_dropped", bool, False),
-            origin=read.of("origin", dict, None) or {},
-            source=read.of("source", str, ""),
-            group_names=read.several("group_names", str, None),
-            feature_names=read.several("feature_names", str, ()) or (),
-            group_columns=read.several("group_columns", int, ()) or (),
-            invented=read.several("invented", str, ()) or (),
-            text_ids=read.several("text_ids", str, ()) or (),
-            items=items,
+            raise _damaged("items", file)
+        return cls(**fields)
+
+    @classmethod
+    def merge(cls, given: Sequence[tuple[LogMetadata, str | Path | None]]) -> LogMetadata:
+        """Return what several files say together; they must have one click model and the same features."""
+        first, first_file = given[0]
+        for other, file in given[1:]:
+            for name in ("position_bias", "noise", "empties_dropped", "feature_names", "group_columns"):
+                if getattr(other, name) != getattr(first, name):
+                    problem = f"its {name} is not that of {first_file}; count the files one by one"
+                    raise InputError(problem, file=file)
+            if {"query_id", "doc_id"}.intersection((*first.invented, *other.invented)):
+                problem = "it was written without ids, so that it cannot be told which lists are the same"
+                raise InputError(problem, file=file)
+        if len(given) == 1:
+            return first
+        names = {other.group_names for other, _ in given}
+        return replace(
+            first,
+            group_names=next(iter(names))
+            if len(names) == 1
+            else tuple(sorted({name for group_names in names for name in group_names or ()})) or None,
+            origin=first.origin if all(other.origin == first.origin for other, _ in given) else {},
+            source=" + ".join(dict.fromkeys(other.source for other, _ in given if other.source)),
+            text_ids=tuple(sorted({name for other, _ in given for name in other.text_ids})),
         )
 
-    def dataset_fields(self, found: Sequence[str], width: int) -> dict[str, Any]:
-        """Return the fields of the dataset, given the columns that features were found in.
+    def dataset_fields(self, columns: Sequence[str], width: int) -> dict[str, Any]:
+        """Return the fields of the dataset, given the columns that hold the features.
 
         The names that were written are those of the features only if the features are still the same ones:
         others may have been asked for, or stand in another table.
         """
-        names: tuple[str, ...] = tuple(name.removeprefix(FEATURE_PREFIX) for name in found)
+        names: tuple[str, ...] = tuple(name.removeprefix(FEATURE_PREFIX) for name in columns)
         if names == (LIST_COLUMN,):
             names = self.feature_names if len(self.feature_names) == width else ()
         derived = {self.feature_names[column] for column in self.group_columns}
@@ -107,35 +130,30 @@ class LogMetadata:
         }
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Values of metadata, each of the type that we would have written."""
+Kind = type | tuple[type]
+"""A type, or that of the values of a list."""
 
-    content: Mapping[str, Any]
-    file: Path | None
+FIELDS: dict[str, tuple[Kind, Callable[[Any], Any]]] = {
+    "position_bias": (dict, PositionBias.from_dict),
+    "noise": (dict, ClickNoise.from_dict),
+    "empties_dropped": (bool, bool),
+    "origin": (dict, dict),
+    "source": (str, str),
+    "group_names": ((str,), tuple),
+    "feature_names": ((str,), tuple),
+    "group_columns": ((int,), tuple),
+    "invented": ((str,), tuple),
+    "text_ids": ((str,), tuple),
+    "items": (dict, dict),
+}
+"""The type that each field has in a file, and what makes a value of it."""
 
-    def of(self, name: str, kind: type, default: Any) -> Any:
-        value = self.content.get(name)
-        if value is None:
-            return default
-        if type(value) is not kind:
-            raise self.damaged(name)
-        return value
 
-    def several(self, name: str, kind: type, default: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        values = self.of(name, list, None)
-        if values is None:
-            return default
-        if any(type(value) is not kind for value in values):
-            raise self.damaged(name)
-        return tuple(values)
+def _is_a(kind: Kind, value: object) -> bool:
+    if isinstance(kind, type):
+        return type(value) is kind
+    return type(value) is list and all(type(one) is kind[0] for one in value)
 
-    def model(self, name: str, make: Any) -> Any:
-        content = self.of(name, dict, None)
-        try:
-            return None if content is None else make(content)
-        except InputError as error:
-            raise self.damaged(f"{name}: {error}") from None
 
-    def damaged(self, what: str) -> InputError:
-        return InputError(f"its fultr metadata is damaged ({what})", file=self.file)
+def _damaged(what: str, file: str | Path | None) -> InputError:
+    return InputError(f"its fultr metadata is damaged ({what})", file=file)

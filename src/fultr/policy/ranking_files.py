@@ -20,25 +20,15 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, feature_table, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, arrow_ids, feature_table, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_fields import numbered_names
 from fultr.data.ids import UNKNOWN_GROUP, Ids
 from fultr.data.labelled_tables import KIND, labelled_dataset
-from fultr.data.log_metadata import ITEMS, LOG
-from fultr.data.table_files import (
-    METADATA_KEY,
-    UNREADABLE,
-    Batch,
-    Table,
-    damaged,
-    open_table,
-    parse_metadata,
-    table_of,
-    write_table,
-)
+from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
+from fultr.logs.metadata import ITEMS, LOG
 
 RANKINGS = "table of rankings"
 """What the metadata of a Parquet file of rankings calls its content."""
@@ -91,12 +81,12 @@ def matching_columns(present: Sequence[str], wanted: Sequence[str], file: str | 
     [0, 1]
     """
     if not present or tuple(present) != numbered_names(len(present)):
-        places = {name: index for index, name in enumerate(present)}
-        found = [_column_of(name, present, wanted, file) for name in wanted]
-        if all(name in places for name in found):
-            return [places[name] for name in found]
+        index_of = {name: index for index, name in enumerate(present)}
+        columns = [_column_of(name, present, wanted, file) for name in wanted]
+        if all(name in index_of for name in columns):
+            return [index_of[name] for name in columns]
         if tuple(wanted) != numbered_names(len(wanted)):
-            require_columns(present, found, file)
+            require_columns(present, columns, file)
     if len(present) != len(wanted):
         problem = f"the policy was trained on {len(wanted)} features"
         raise InputError(problem, file=file, column=LIST_COLUMN, value=len(present))
@@ -116,14 +106,14 @@ def _column_of(name: str, present: Sequence[str], wanted: Sequence[str], file: s
 
 def with_features(data: RankingDataset, wanted: Sequence[str], file: str | Path) -> RankingDataset:
     """Return data with the wanted features in their order, as `matching_columns` finds them."""
-    found = matching_columns(data.feature_names, wanted, file)
-    if found == list(range(data.features.shape[1])):
+    columns = matching_columns(data.feature_names, wanted, file)
+    if columns == list(range(data.features.shape[1])):
         return data
     return replace(
         data,
-        features=data.features[:, found],
-        feature_names=tuple(data.feature_names[column] for column in found),
-        group_columns=tuple(index for index, column in enumerate(found) if column in data.group_columns),
+        features=data.features[:, columns],
+        feature_names=tuple(data.feature_names[column] for column in columns),
+        group_columns=tuple(index for index, column in enumerate(columns) if column in data.group_columns),
     )
 
 
@@ -146,8 +136,8 @@ def read_scored(
         Called with how much of the table has been read, and with its size.
     """
     file = existing_file(path)
-    table = _opened(file, progress)
-    _refuse_other_kinds(table)
+    table = open_table(file, progress)
+    _require_items(table)
     keys = {name: name for name in KEY_COLUMNS if name in table.schema.names}
     if table.metadata.get("kind") == KIND and "list" in keys:
         keys.setdefault("query_id", "list")  # of data without query ids, where each list is a query
@@ -155,19 +145,7 @@ def read_scored(
     return labelled_dataset(_scored(table, keys, wanted, score))
 
 
-def _opened(file: Path, progress: Progress | None) -> Table:
-    if file.suffix.lower() != ".arrow":
-        return open_table(file, progress)
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
-        table.validate(full=True)
-    except UNREADABLE as error:
-        raise damaged(file, "Arrow", error) from None
-    about = parse_metadata((table.schema.metadata or {}).get(METADATA_KEY), file)
-    return replace(table_of(table, file), metadata=about)
-
-
-def _refuse_other_kinds(table: Table) -> None:
+def _require_items(table: Table) -> None:
     kind = table.metadata.get("kind")
     if kind == LOG or (kind is None and {"impression_id", "click"} <= set(table.schema.names)):
         problem = (
@@ -186,27 +164,23 @@ def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Sc
     def scores_of(batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
         scores = np.empty(rows, dtype=np.float32)
         for start in range(0, rows, ROWS_AT_ONCE):
-            stop = min(start + ROWS_AT_ONCE, rows)
-            part = {name: batch[name].slice(start, stop - start) for name in columns}
-            features = feature_table(part, stop - start, replace(place, first_row=place.first_row + start))
+            block = {name: batch[name].slice(start, ROWS_AT_ONCE) for name in columns}
+            size = min(ROWS_AT_ONCE, rows - start)
+            features = feature_table(block, size, replace(place, first_row=place.first_row + start))
             if columns == [LIST_COLUMN]:
                 present = listed or numbered_names(features.shape[1])
                 features = features[:, matching_columns(present, wanted, table.file)]
-            scores[start:stop] = score(features)
+            scores[start : start + size] = score(features)
         return scores
 
     def batches(_names: list[str]) -> Iterator[tuple[Batch, Place]]:
         for batch, place in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
             rows = len(batch[keys["query_id"]])
+            scored = {name: batch[column] for name, column in keys.items()}
+            scored["relevance"] = pa.array(np.zeros(rows))
             scores = pa.array(scores_of(batch, rows, place))
-            yield (
-                {
-                    **{name: batch[column] for name, column in keys.items()},
-                    "relevance": pa.array(np.zeros(rows)),
-                    LIST_COLUMN: pa.FixedSizeListArray.from_arrays(scores, 1),
-                },
-                place,
-            )
+            scored[LIST_COLUMN] = pa.FixedSizeListArray.from_arrays(scores, 1)
+            yield scored, place
 
     fields = [table.schema.field(column).with_name(name) for name, column in keys.items()]
     fields += [pa.field("relevance", pa.float64()), pa.field(LIST_COLUMN, pa.list_(pa.float32(), 1))]
@@ -303,9 +277,9 @@ class _Rows:
         self.query: Ids = np.arange(1, len(data) + 1) if data.query_id is None else data.query_id
         self.document: Ids = numbers if data.doc_id is None else data.doc_id
         if trec:
-            self._refuse_what_trec_cannot_say()
+            self._check_trec()
 
-    def _refuse_what_trec_cannot_say(self) -> None:
+    def _check_trec(self) -> None:
         if self.several:
             problem = "a TREC run has one list for a query, and here are several; write .parquet or .csv"
             raise InputError(problem, column="query_id")
@@ -318,13 +292,13 @@ class _Rows:
     def table(self, shown: ShownItems) -> pa.Table:
         """Return a table with a row for each item."""
         lists = self.list_of_row[shown.row]
-        columns: dict[str, Any] = {"query_id": _arrow_ids(self.query[lists])}
+        columns: dict[str, Any] = {"query_id": arrow_ids(self.query[lists])}
         if self.several:
             columns["list"] = pa.array(lists)
         columns |= {
             "sample": pa.array(shown.sample),
             "position": pa.array(shown.position),
-            "doc_id": _arrow_ids(self.document[shown.row]),
+            "doc_id": arrow_ids(self.document[shown.row]),
             "score": pa.array(shown.score),
         }
         if self.group is not None:
@@ -336,9 +310,9 @@ class _Rows:
     def trec_lines(self, shown: ShownItems) -> bytes:
         """Return the lines of a TREC run."""
         words = [
-            _arrow_ids(self.query[self.list_of_row[shown.row]]).cast(pa.string()),
+            arrow_ids(self.query[self.list_of_row[shown.row]]).cast(pa.string()),
             "Q0",
-            _arrow_ids(self.document[shown.row]).cast(pa.string()),
+            arrow_ids(self.document[shown.row]).cast(pa.string()),
             pa.array(shown.position).cast(pa.string()),
             pa.array(-shown.position).cast(pa.string()),
             pc.binary_join_element_wise(RUN, pa.array(shown.sample).cast(pa.string()), "-"),
@@ -352,30 +326,25 @@ class _Rows:
         return lines.getvalue()
 
 
-def _arrow_ids(ids: Ids) -> pa.Array:
-    return pa.array(ids.tolist(), type=pa.string()) if ids.dtype.kind == "T" else pa.array(ids)
-
-
 def _write_text(rows: _Rows, parts: Iterable[ShownItems], out: IO[bytes], form: RankingFormat) -> int:
-    written = 0
-    for part in parts:
-        trec = form is RankingFormat.TREC
-        out.write(rows.trec_lines(part) if trec else rows.csv_lines(part, header=not written))
-        written += part.row.size
+    written, trec = 0, form is RankingFormat.TREC
+    for shown in parts:
+        out.write(rows.trec_lines(shown) if trec else rows.csv_lines(shown, header=not written))
+        written += shown.row.size
     return written
 
 
 def _write_parquet(rows: _Rows, parts: Iterable[ShownItems], path: Path) -> int:
-    whole, real = np.empty(0, np.int32), np.empty(0)
-    schema = rows.table(ShownItems(whole.astype(np.int64), whole, whole, real, real)).schema
+    integers, floats = np.empty(0, np.int32), np.empty(0)
+    schema = rows.table(ShownItems(integers.astype(np.int64), integers, integers, floats, floats)).schema
     written = 0
 
     def groups() -> Iterator[pa.Table]:
         nonlocal written
         held = schema.empty_table()
-        for part in parts:
-            held = pa.concat_tables([held, rows.table(part)])
-            written += part.row.size
+        for shown in parts:
+            held = pa.concat_tables([held, rows.table(shown)])
+            written += shown.row.size
             if held.num_rows >= ROWS_A_GROUP:
                 yield held
                 held = schema.empty_table()

@@ -1,0 +1,380 @@
+"""Counts of a click log: impressions of the same candidates merged, whatever order they were shown in.
+
+Utility, disparity and noise-corrected disparity are linear in the clicks of an impression. So impressions and
+clicks of each item at each position hold all that they need, under any position bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.dataset import RankingDataset, named_groups, rows_of
+from fultr.data.facts import ImpressionFacts
+from fultr.data.grouping import group_numbers, group_rows, mixed
+from fultr.data.id_codes import IdCodes
+from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of
+from fultr.data.propensity import NOT_SHOWN, click_weights, examination
+from fultr.data.tally import Columns, Tally, candidate_starts, repeated_lists
+from fultr.errors import InputError
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cells:
+    """Impressions and clicks of items, counted by item, position and, where logged, propensity."""
+
+    row: NDArray[np.int64]
+    position: NDArray[np.int32]
+    propensity: NDArray[np.float64] | None
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+
+    def __getitem__(self, chosen: NDArray[Any]) -> Cells:
+        """Return some of the cells."""
+        return Cells(
+            row=self.row[chosen],
+            position=self.position[chosen],
+            propensity=None if self.propensity is None else self.propensity[chosen],
+            impressions=self.impressions[chosen],
+            clicks=self.clicks[chosen],
+        )
+
+
+class CountedFile(NamedTuple):
+    """A file that was counted: its name, how many rows it has, and the SHA-256 of its bytes."""
+
+    name: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counts:
+    """A click log as counts of lists and of their items; made by `fultr.count` or `ClickLog.compact`.
+
+    Lists come in the order of their query ids and rows in the order of their document ids, so that a log has
+    the same counts whatever the order of its rows, and however it was cut into files.
+
+    Parameters
+    ----------
+    data
+        The lists of candidates that were shown.
+    impressions, clicked_impressions
+        How often each list was shown, those without a click included, and how often with a click; -1 where
+        counts from elsewhere do not say.
+    cells
+        How often each row of `data` was shown and clicked at each position.
+    planted
+        The same for planted items, all under row 0, since they belong to no list.
+    position_bias, noise, empties_dropped, origin
+        As in `ClickLog`.
+    context
+        For each list the index of its value among `context_values`, if impressions were told apart by a
+        column such as the device, which is `context_name`.
+    facts
+        What the single impressions told of how the log was made, if they were seen.
+    files
+        What was counted, if it was files.
+    """
+
+    data: RankingDataset
+    impressions: NDArray[np.int64]
+    clicked_impressions: NDArray[np.int64]
+    cells: Cells
+    planted: Cells
+    position_bias: PositionBias | None = None
+    noise: ClickNoise | None = None
+    empties_dropped: bool = False
+    origin: dict[str, Any] = field(default_factory=dict)
+    context: NDArray[np.int64] | None = None
+    context_name: str = ""
+    context_values: tuple[str, ...] = ()
+    facts: ImpressionFacts | None = None
+    files: tuple[CountedFile, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = f"{int(self.impressions.sum())} impressions of {len(self.data)} lists"
+        return f"<Counts: {shape}, {self.cells.row.size} cells>"
+
+    def __getitem__(self, lists: Sequence[int] | NDArray[Any]) -> Counts:
+        """Return some of the lists, each at most once, with their counts; planted items belong to none.
+
+        What single impressions told was told of all lists: it is not known of some of them.
+        """
+        chosen = np.arange(len(self.data))[np.asarray(lists)]
+        rows = rows_of(self.data.offsets, chosen)
+        new_row = np.full(self.data.rows, -1)
+        new_row[rows] = np.arange(rows.size)
+        cells = self.cells[new_row[self.cells.row] >= 0]
+        return replace(
+            self,
+            data=self.data[chosen],
+            impressions=self.impressions[chosen],
+            clicked_impressions=self.clicked_impressions[chosen],
+            cells=replace(cells, row=new_row[cells.row]),
+            context=None if self.context is None else self.context[chosen],
+            facts=None if chosen.size < len(self.data) else self.facts,
+        )
+
+    def compact(self) -> Counts:
+        """Return the counts themselves, as `ClickLog.compact` returns those of a log."""
+        return self
+
+    def of_context(self, value: str) -> Counts:
+        """Return the lists of one value of the context column."""
+        if self.context is None or value not in self.context_values:
+            raise InputError(f"there is no such value among {list(self.context_values)}", value=value)
+        return self[np.flatnonzero(self.context == self.context_values.index(value))]
+
+    def propensities(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
+        """Return p(o = 1) for each cell; see `examination`."""
+        return examination(self.cells.position, self.cells.propensity, position_bias, self.position_bias)
+
+    def ips_weights(
+        self, position_bias: PositionBias | None = None, *, clip: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the sum over impressions of c / p for each row; weights are clipped before summing."""
+        clicks = self.cells.clicks.astype(np.float64)
+        return self._by_row(click_weights(clicks, self.propensities(position_bias), clip))
+
+    def squared_ips_weights(
+        self, position_bias: PositionBias | None = None, *, clip: float | None = None
+    ) -> NDArray[np.float64]:
+        """Return the sum over impressions of (c / p)^2 for each row."""
+        clicks = self.cells.clicks.astype(np.float64)
+        ones = (clicks > 0).astype(np.float64)
+        weights = click_weights(ones, self.propensities(position_bias), clip)
+        return self._by_row(clicks * weights**2)
+
+    def logged_exposure(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
+        """Return the sum over impressions of the examination each row had in the logged rankings."""
+        return self._by_row(self.cells.impressions * self.propensities(position_bias))
+
+    def shown(self) -> NDArray[np.float64]:
+        """Return how often each row was shown."""
+        return self._by_row(self.cells.impressions.astype(np.float64))
+
+    def clicks(self) -> NDArray[np.float64]:
+        """Return how often each row was clicked."""
+        return self._by_row(self.cells.clicks.astype(np.float64))
+
+    @property
+    def knows_clicked_impressions(self) -> bool:
+        """Whether it is known of every list how often it was shown with a click."""
+        return int(self.clicked_impressions.min(initial=0)) >= 0
+
+    def least_clicked_impressions(self) -> NDArray[np.int64]:
+        """Return how often each list was shown with a click; where that is not known, the least it can be."""
+        if self.knows_clicked_impressions:
+            return self.clicked_impressions
+        # clicks on one item at different times are in different impressions
+        most = np.maximum.reduceat(self.clicks(), self.data.offsets[:-1]).astype(np.int64)
+        return np.where(self.clicked_impressions < 0, most, self.clicked_impressions)
+
+    def split(self, share: float, seed: int | np.random.Generator = 0) -> tuple[Counts, Counts]:
+        """Split by query: all lists of a query go to one side, `share` of the queries to the second."""
+        in_second = self.data.choose_queries(share, seed)
+        return self[np.flatnonzero(~in_second)], self[np.flatnonzero(in_second)]
+
+    def _by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
+        sums = np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)
+        return np.asarray(sums, dtype=np.float64)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the log holds, by position and group, as plain values."""
+        data, cells, used = self.data, self.cells, self.impressions > 0
+        groups = len(data.group_names) + 1
+        group = data.group % groups  # the remainder makes the last group of -1
+        at = max(int(cells.position.max(initial=0)) + 1, 1)
+        shown_at, clicks_at = (
+            np.bincount(cells.position, weights=values, minlength=at)
+            for values in (cells.impressions, cells.clicks)
+        )
+        shown_of, clicks_of, depth_of = (
+            np.bincount(group[cells.row], weights=values, minlength=groups)
+            for values in (cells.impressions, cells.clicks, cells.impressions * cells.position)
+        )
+        entries = int(self.impressions @ data.lengths)
+        known = self.knows_clicked_impressions
+        return {
+            "source": data.source,
+            "impressions": int(self.impressions.sum()),
+            "impressions_without_click": int((self.impressions - self.clicked_impressions).sum())
+            if known
+            else None,
+            "empties_dropped": self.empties_dropped,
+            "queries": int(np.unique(data.query_codes[used]).size),
+            "lists": int(used.sum()),
+            "entries": entries,
+            "not_shown": entries - int(shown_at.sum()),
+            "clicks": int(clicks_at.sum()),
+            "features": int(data.features.shape[1]),
+            "planted": {
+                "items": int(self.planted.impressions.sum()),
+                "clicks": int(self.planted.clicks.sum()),
+            },
+            "position_bias": None if self.position_bias is None else self.position_bias.to_dict(),
+            "noise": None if self.noise is None else self.noise.to_dict(),
+            "propensity_column": cells.propensity is not None,
+            "positions": [
+                {
+                    "position": position,
+                    "shown": int(shown_at[position]),
+                    "clicks": int(clicks_at[position]),
+                    "click_rate": float(clicks_at[position] / shown_at[position]),
+                }
+                for position in np.flatnonzero(shown_at).tolist()
+            ],
+            "groups": {
+                name: {
+                    "shown": int(shown_of[code]),
+                    "clicks": int(clicks_of[code]),
+                    "click_rate": float(clicks_of[code] / max(shown_of[code], 1)),
+                    "mean_position": float(depth_of[code] / shown_of[code]) if shown_of[code] else None,
+                }
+                for code, name in named_groups(data.group_names)
+                if code != UNKNOWN_GROUP or bool((group == code % groups).any())
+            },
+        }
+
+
+class ItemTable(NamedTuple):
+    """What is known of items, a document of a query each, at most once; ids are codes.
+
+    `group` is -1 where it is unknown.
+    """
+
+    query: Integers
+    document: Integers
+    group: Integers
+    features: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, columns: Columns) -> ItemTable:
+        """Return a table of columns, of which groups or features may be missing."""
+        size = columns["query"].size
+        return cls(
+            columns["query"],
+            columns["document"],
+            columns.get("group", np.full(size, UNKNOWN_GROUP, dtype=np.int64)),
+            columns.get("features", np.empty((size, 0), dtype=np.float32)),
+        )
+
+    def find(self, query: Integers, document: Integers) -> Integers:
+        """Return where each of some items stands in the table; -1 if it does not."""
+        # by sorting, not by a join of polars: a process that has used polars' threads cannot be forked
+        size = self.query.size
+        order, starts = group_rows(
+            np.concatenate([self.query, query]), np.concatenate([self.document, document])
+        )
+        first = order[starts][group_numbers(order, starts)[size:]]
+        return np.where(first < size, first, -1)
+
+
+def counts_of(tally: Tally, queries: IdCodes, documents: IdCodes, items: ItemTable, **options: Any) -> Counts:
+    """Return counts whose ids were codes; see `counts_in_order`."""
+    return counts_in_order(tally, queries, documents, items, **options)[0]
+
+
+def counts_in_order(
+    tally: Tally,
+    queries: IdCodes,
+    documents: IdCodes,
+    items: ItemTable,
+    *,
+    dataset: dict[str, Any],
+    context_values: Sequence[str] = (),
+    **fields: Any,
+) -> tuple[Counts, Integers]:
+    """Return counts in an order that depends on nothing but what was counted, and the old index of each list.
+
+    Parameters
+    ----------
+    tally
+        The counts.
+    queries, documents
+        What the codes stand for.
+    items
+        The groups and features of all documents that were candidates.
+    dataset
+        Fields of the `RankingDataset` that are no columns, such as `group_names`.
+    context_values
+        What the context of lists stands for.
+    fields
+        Other fields of the result.
+    """
+    lists, cells = tally.lists, tally.cells
+    if repeated_lists(lists, cells).size:
+        raise RuntimeError("two lists of different documents have the same hash")
+    starts = candidate_starts(cells)
+    candidate_of_cell = np.repeat(np.arange(starts.size), np.diff(np.append(starts, cells["list"].size)))
+    of_list, document = cells["list"][starts], cells["document"][starts]
+    document_ids, document_index = _distinct_ids(document, documents)
+    query_ids, query_index = _distinct_ids(lists["query"], queries)
+    document_rank = codes_of(document_ids)[document_index]
+    lengths = lists["length"]
+    first = np.cumsum(lengths) - lengths
+    key = np.add.reduceat(mixed(document_rank), first) if first.size else first
+    context_rank, context_names = _sorted_context(lists["context"], context_values)
+    by_id = np.lexsort((key, lengths, context_rank, codes_of(query_ids)[query_index]))
+    new_list = np.empty_like(by_id)
+    new_list[by_id] = np.arange(by_id.size)
+    row_order, _ = group_rows(new_list[of_list], document_rank)
+    new_row = np.empty_like(row_order)
+    new_row[row_order] = np.arange(row_order.size)
+    item = items.find(lists["query"][of_list][row_order], document[row_order])
+    data = RankingDataset(
+        features=items.features[item],
+        offsets=np.concatenate([[0], np.cumsum(lengths[by_id])]),
+        group=items.group[item],
+        query_id=query_ids[query_index[by_id]],
+        doc_id=document_ids[document_index[row_order]],
+        **dataset,
+    )
+    shown = cells["position"] != NOT_SHOWN
+    counts = Counts(
+        data=data,
+        impressions=lists["impressions"][by_id],
+        clicked_impressions=lists["clicked"][by_id],
+        cells=_cells({**cells, "row": new_row[candidate_of_cell]}, shown),
+        planted=_cells({**tally.planted, "row": np.zeros(tally.planted["position"].size, np.int64)}),
+        context=context_rank[by_id] if context_names else None,
+        context_values=context_names,
+        facts=tally.facts,
+        **fields,
+    )
+    return counts, by_id
+
+
+def _distinct_ids(codes: Integers, ids: IdCodes) -> tuple[Ids, Integers]:
+    """Return the different ids that codes stand for, and which of them each code is."""
+    different, index = np.unique(codes, return_inverse=True)
+    return ids.ids(different), index.reshape(-1)
+
+
+def _sorted_context(codes: Integers, values: Sequence[str]) -> tuple[Integers, tuple[str, ...]]:
+    """Return codes of contexts that follow the order of their names, and these names."""
+    names = sorted({values[code] for code in np.unique(codes).tolist()}) if values else []
+    rank = np.array([names.index(value) if value in names else -1 for value in values], dtype=np.int64)
+    return (rank[codes] if values else codes), tuple(names)
+
+
+def _cells(table: Columns, kept: NDArray[np.bool_] | None = None) -> Cells:
+    if kept is not None:
+        table = {name: values[kept] for name, values in table.items()}
+    names = [name for name in ("row", "position", "propensity") if name in table]
+    order, _ = group_rows(*(table[name] for name in names))
+    return Cells(
+        row=table["row"][order],
+        position=table["position"][order].astype(np.int32),
+        propensity=table["propensity"][order] if "propensity" in table else None,
+        impressions=table["impressions"][order],
+        clicks=table["clicks"][order],
+    )

@@ -1,0 +1,285 @@
+"""Logs of counts: how often each document of a query was shown and clicked at each position.
+
+There are no single impressions in them. So they are read as `Counts`, under an assumption about candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+import pyarrow as pa
+
+from fultr.arguments import Progress
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.click_log import ClickLog
+from fultr.data.columns import Place, integers_between, require_columns
+from fultr.data.counts import Counts
+from fultr.data.facts import ImpressionFacts
+from fultr.data.propensity import NOT_SHOWN
+from fultr.data.table_files import Batch, Table, is_csv, write_table
+from fultr.data.tally import Tally
+from fultr.errors import InputError
+from fultr.files import atomic_write
+from fultr.logs.items import OnConflict
+from fultr.logs.metadata import LOG, LogMetadata
+from fultr.logs.opening import LogOptions, OpenedLog, no_clicks
+from fultr.logs.other_layouts import open_source
+from fultr.logs.writing import feature_columns
+
+AGGREGATED = "aggregated-log"
+COUNT_COLUMNS = ("query_id", "doc_id", "position", "impressions", "clicks")
+OPTIONAL_COUNT_COLUMNS = ("query_impressions", "propensity", "group")
+
+ASSUMPTION = "all documents of a query were candidates in each of its impressions"
+"""What has to be assumed, since counts do not say which documents were candidates together."""
+
+LARGEST_COUNT = 1 << 53
+"""Sums of counts below it are exact as floats."""
+
+UNKNOWN_COUNT = -1
+"""How many impressions of a list had a click, where counts of documents do not say."""
+
+
+def read_aggregated_log(
+    source: Any,
+    *,
+    items: Any = None,
+    columns: Mapping[str, str] | None = None,
+    features: Sequence[str] | None = None,
+    group_names: Sequence[str] | None = None,
+    on_conflict: OnConflict = "error",
+    position_bias: PositionBias | None = None,
+    noise: ClickNoise | None = None,
+    empties_dropped: bool = False,
+    progress: Progress | None = None,
+) -> Counts:
+    """Read counts of impressions and clicks for each query, document and position.
+
+    This assumes that all documents of a query were candidates in each of its impressions; counts cannot say
+    otherwise. If they were not, count the single impressions with `fultr.count`. `origin` of the result says
+    so, too.
+
+    Columns are `query_id, doc_id, position, impressions, clicks` and, where known, `query_impressions`,
+    `propensity`, `group` and features. Rows of the same query, document and position are added up. A row
+    with 0 impressions is a candidate; it needs no position. How often a query was searched for is
+    `query_impressions`, or else the sum of the impressions at position 1; a position or a document with more
+    impressions than that is refused. `clicked_impressions` of the result is -1 where counts leave it open.
+
+    Parameters are those of `fultr.count`; `columns` may rename the counts, too.
+
+    Examples
+    --------
+    >>> read_aggregated_log({"query_id": ["jobs"] * 3, "doc_id": [7, 8, 7], "position": [1, 1, 2],
+    ...                      "impressions": [90, 10, 10], "clicks": [30, 5, 2]})
+    <Counts: 100 impressions of 1 lists, 3 cells>
+    """
+    table = _one_row_impressions(open_source(source, progress), columns or {})
+    options = LogOptions(
+        items, None, features, group_names, on_conflict, None, position_bias, noise, empties_dropped
+    )
+    whole = integers_between(0, LARGEST_COUNT - 1, "a count must be a whole number, 0 or more")
+    counted = ("impressions", "clicks", "query_impressions")
+    of_rows = {name: (name, whole) for name in counted if name in table.schema.names}
+    log = OpenedLog(table, options, of_impressions=of_rows)
+    with log.named_errors():
+        tally = _tally(log)
+    origin = {**log.about.origin, "format": "aggregated", "assumes": ASSUMPTION}
+    return replace(log.counts(tally)[0], facts=None, origin=origin)
+
+
+def _one_row_impressions(table: Table, renamed: Mapping[str, str]) -> Table:
+    """Return the table as impressions of one row each: `RowReader` then checks rows and codes ids."""
+    known, present = (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS), [field.name for field in table.own_fields]
+    for name in renamed:
+        if name not in known:
+            raise InputError(f"no such column to rename; there are: {', '.join(known)}", column=name)
+    names = {name: renamed.get(name, name) for name in known}
+    require_columns(present, [names[name] for name in (*COUNT_COLUMNS, *renamed)], table.file)
+    names = {name: name for name in present} | {n: column for n, column in names.items() if column in present}
+
+    def batches(needed: list[str]) -> Iterator[tuple[Batch, Place]]:
+        read = {name: names[name] for name in needed if name not in ("impression_id", "click")}
+        for batch, place in table.batches(list(dict.fromkeys(read.values()))):
+            rows = place.rows(len(batch[names["query_id"]]))
+            added = {"impression_id": pa.array(rows), "click": pa.array(np.zeros(rows.size, np.int8))}
+            yield {name: batch[column] for name, column in read.items()} | added, place
+
+    types = {name: table.schema.field(column).type for name, column in names.items()}
+    schema = pa.schema({**types, "impression_id": pa.int64(), "click": pa.int8()})
+    kind = {"kind": LOG} if table.metadata.get("kind") == AGGREGATED else {}
+    names = {**names, "click": names["clicks"]}
+    return replace(table, schema=schema, metadata={**table.metadata, **kind}, batches=batches, names=names)
+
+
+def _rows(log: OpenedLog) -> pl.DataFrame:
+    """Read the rows, check what they say one by one, and leave their features with the collector."""
+    blocks: list[pl.DataFrame] = []
+    unused = ("impression", "impression_check", "click", "features")
+    for block, part in log.reader.read(lambda block: (block, log.collector.part(block)), blocks.clear):
+        log.collector.add(part)
+        rows = pl.DataFrame({name: values for name, values in block.items() if name not in unused})
+        for row in rows.filter(pl.col("clicks") > pl.col("impressions")).head(1).iter_rows(named=True):
+            problem = f"there are more clicks than the {row['impressions']} impressions"
+            raise log.reader.error(problem, row["row"], "clicks", row["clicks"])
+        shown = pl.col("impressions") > 0
+        for row in rows.filter(shown & (pl.col("position") == NOT_SHOWN)).head(1).iter_rows(named=True):
+            problem = "what was shown needs a position; only a row with 0 impressions may be without one"
+            raise log.reader.error(problem, row["row"], "position")
+        # a row of 0 impressions is a candidate, and says nothing of its position
+        of_shown = [name for name in ("position", "propensity") if name in block]
+        blocks.append(rows.with_columns(pl.when(shown).then(pl.col(of_shown)).otherwise(NOT_SHOWN)))
+    if not blocks:
+        raise InputError("the log has no rows")
+    rows = pl.concat(blocks)
+    if not (rows["clicks"] > 0).any():
+        raise no_clicks(log.file)
+    _check_sum(log, rows, "impressions")
+    return rows
+
+
+def _check_sum(log: OpenedLog, rows: pl.DataFrame, column: str) -> None:
+    """Refuse counts whose sum is not exact as a float, naming the query whose counts make it so large."""
+    beyond = rows.filter(pl.col(column).cast(pl.Float64).cum_sum() >= LARGEST_COUNT)
+    if beyond.height:
+        problem = f"counts up to this query add up to {LARGEST_COUNT} impressions or more, which is too many"
+        query = log.reader.queries.ids(beyond["query"][:1].to_numpy())[0]
+        raise InputError(problem, column="query_id", value=query)
+
+
+def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add what the documents and positions of a query sum up to; refuse sums that contradict each other.
+
+    `total` is how often the query was searched for.
+    """
+    told = "query_impressions" in rows.columns
+    at_first = pl.col("impressions").filter(pl.col("position") == 1).sum()
+    sums = {
+        f"{count}_{by}": pl.sum(count).over("query", by)
+        for count in ("impressions", "clicks")
+        for by in ("position", "document")
+    }
+    total = pl.first("query_impressions") if told else at_first
+    rows = rows.with_columns(total=total.over("query"), **sums)
+    if told:
+        differs = rows.filter(pl.col("query_impressions") != pl.col("total"))
+        if differs.height:
+            first = rows.filter(pl.col("query") == differs["query"][0])["row"][0]
+            problem = f"query_impressions of the same query in row {log.reader.shown_row(first)} differs"
+            raise log.reader.error(problem, differs["row"][0], "query_impressions")
+        _check_sum(log, rows.unique("query", keep="first", maintain_order=True), "total")
+    for by in ("position", "document"):
+        wrong = rows.filter(pl.col(f"impressions_{by}") > pl.col("total")).head(1)
+        for row in wrong.iter_rows(named=True):
+            query, document = (
+                codes.ids(np.array([row[name]]))[0]
+                for name, codes in (("query", log.reader.queries), ("document", log.reader.documents))
+            )
+            what = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
+            said = f"query_impressions says that it had {row['total']}; correct the counts"
+            if not told:
+                said = (
+                    f"{row['total']} impressions had a document at position 1; say how often the query was"
+                    " searched for in a column query_impressions"
+                )
+            problem = f"the query has {row[f'impressions_{by}']} impressions {what}, but {said}"
+            raise InputError(problem, column="query_id", value=query)
+    return rows
+
+
+def _tally(log: OpenedLog) -> Tally:
+    """Return the counts, all documents of a query being one list.
+
+    No impression has two clicks on a document, nor two at a position. So at least as many impressions have a
+    click as the most clicked document or position has clicks, and at most as many as there are clicks.
+    """
+    rows = _with_sums(log, _rows(log))
+    # a query that was never searched for has no place in any mean
+    rows = (
+        rows.filter(pl.col("total") > 0)
+        .sort("query")
+        .with_columns(list=pl.col("query").rle_id().cast(pl.Int64))
+    )
+    least = pl.max_horizontal(pl.max("clicks_position"), pl.max("clicks_document"))
+    most = pl.min_horizontal(pl.sum("clicks"), pl.first("total"))
+    lists = rows.group_by("query", maintain_order=True).agg(
+        context=pl.lit(0),
+        length=pl.col("document").n_unique().cast(pl.Int64),
+        key=pl.lit(0),
+        impressions=pl.first("total"),
+        clicked=pl.when(least == most).then(least).otherwise(UNKNOWN_COUNT),
+    )
+    keys = [name for name in ("list", "document", "position", "propensity") if name in rows.columns]
+    cells = rows.group_by(keys).agg(pl.sum("impressions", "clicks")).sort(keys)
+    items = ["query", "document", "group"]
+    groups = rows.select(items).unique().sort(items) if "group" in rows.columns else pl.DataFrame()
+    planted = cells.select("position", "impressions", "clicks").clear()
+    found = [
+        {name: table[name].to_numpy() for name in table.columns} for table in (lists, cells, planted, groups)
+    ]
+    return Tally(found[0], found[1], found[2], found[3], ImpressionFacts())
+
+
+def write_aggregated_log(log: ClickLog | Counts, path: str | Path) -> None:
+    """Write counts for each query, document and position as a Parquet or CSV table, by the ending of `path`.
+
+    `read_aggregated_log` reads them back. Queries and documents need ids, and each query one list of
+    candidates: the table cannot tell several apart, and `write_counts` can. Planted items are left out, since
+    they are documents of no query, and so is what single impressions told.
+    """
+    counts = log.compact()
+    target, as_csv, data = Path(path), is_csv(path), counts.data
+    if data.query_id is None or data.doc_id is None:
+        missing = "query_id" if data.query_id is None else "doc_id"
+        raise InputError("counts are by query and document, which need ids", file=target, column=missing)
+    if not counts.cells.clicks.any():
+        raise no_clicks(target)
+    several = int((np.bincount(data.query_codes) > 1).sum())
+    if several:
+        problem = (
+            f"{several} queries have several lists of candidates, which such a table cannot tell apart;"
+            " write_counts and `fultr count` keep them apart"
+        )
+        raise InputError(problem, file=target, column="query_id")
+    if counts.context is not None and np.unique(counts.context).size > 1:
+        problem = "such a table has no place for the values of this column; write_counts keeps them"
+        raise InputError(problem, file=target, column=counts.context_name)
+    cells = pl.DataFrame({name: values for name, values in vars(counts.cells).items() if values is not None})
+    cells = pl.DataFrame({"row": np.arange(data.rows)}).join(
+        cells, on="row", how="left", maintain_order="left"
+    )
+    cells = cells.with_columns(
+        pl.col("position").replace(NOT_SHOWN, None),
+        pl.col("impressions", "clicks").fill_null(0),
+        cs.float().fill_nan(None),
+    )
+    row = cells["row"].to_numpy()
+    lists = data.list_of_row[row]
+    table = {
+        "query_id": pa.array(data.query_id[lists]),
+        "doc_id": pa.array(data.doc_id[row]),
+        **{name: cells[name].to_arrow() for name in cells.columns if name != "row"},
+        "query_impressions": pa.array(counts.impressions[lists]),
+    }
+    if data.group_names:  # the code of an unknown group, -1, is that of the last
+        table["group"] = pa.array(np.array([*data.group_names, None], dtype=object)[data.group[row]])
+    if data.features.shape[1]:
+        table |= feature_columns(data, row, "columns" if as_csv else "list")
+    about = LogMetadata(
+        position_bias=counts.position_bias,
+        noise=counts.noise,
+        empties_dropped=counts.empties_dropped,
+        source=data.source,
+        group_names=data.group_names,
+        feature_names=data.feature_names,
+        group_columns=data.group_columns,
+        text_ids=tuple(name for name in ("query_id", "doc_id") if getattr(data, name).dtype.kind == "T"),
+    )
+    whole = pa.table(table)
+    with atomic_write(target) as temporary:
+        write_table(temporary, whole.schema, {**about.to_dict(), "kind": AGGREGATED}, [whole], as_csv=as_csv)

@@ -1,0 +1,297 @@
+"""Click logs as LightGBM keeps them: a file of data, and beside it files with a line for each list or row.
+
+Of `train.txt`, `train.txt.query` holds the lengths of lists, and `train.txt.position` the positions of rows.
+LightGBM has no place for ids and groups. They may stand in files of the same kind, which it does not look at:
+`train.txt.query_id` with a line for each list, `train.txt.doc_id` and `train.txt.item_group` for each row.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+from numpy.typing import NDArray
+
+from fultr.arguments import Progress, whole_number
+from fultr.data.click_log import ClickLog
+from fultr.data.columns import (
+    FEATURE_PREFIX,
+    LIST_COLUMN,
+    NOT_FINITE,
+    NUMBER,
+    Place,
+    numbers,
+    refuse_double_names,
+)
+from fultr.data.letor import read_letor
+from fultr.data.propensity import NOT_SHOWN
+from fultr.data.table_files import Table, damaged
+from fultr.errors import InputError
+from fultr.files import atomic_write, existing_file
+from fultr.logs.opening import no_clicks
+from fultr.logs.other_layouts import long_table
+
+Weights = Literal["inverse-propensity", "ignore"]
+
+LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?(?:\s+0:(\S+))?([^#]*)", re.ASCII)
+"""A label, the query and the feature of index 0, if there are any, and the other features."""
+
+Data = tuple[dict[str, pl.Series], dict[str, str], Sequence[str]]
+"""Clicks, features, queries if there are any, and rows; what the data calls them; and names of features."""
+
+PAIRS = re.compile(rb"[^\s:]+:")
+POSITION = r"^[A-Za-z_ -]*?([0-9]{1,9})$"
+"""A position, or a name that ends in one, such as pos_3."""
+
+LENGTH = r"^([0-9]{1,15})$"
+ANY = r"^(.+)$"
+ROWS_A_BLOCK = 1 << 13
+"""Rows that are written together."""
+
+
+def lightgbm_table(
+    path: str | Path,
+    *,
+    first_position: int | None = None,
+    weights: Weights | None = None,
+    progress: Progress | None = None,
+) -> Table:
+    """Return the long table of data for LightGBM, for `fultr.count` and other readers; labels are clicks.
+
+    Each list is an impression. Its query is that of `.query_id`, or else of `qid:` in the data; without
+    either, each list is a query of its own. Without `.doc_id`, each row is a document of its own.
+
+    Parameters
+    ----------
+    path
+        Data as `label index:value ...`, with or without `qid:N`, with indices from 0 (if there is a 0) or
+        from 1; or as CSV or TSV with the label first, or in a column called label. Beside it must stand
+        `.query`, unless the data has `qid:N`, and `.position`.
+    first_position
+        What the first position is called, 0 or 1; by default 0 if there is a 0 in the file, and else 1.
+    weights
+        What the weights of `.weight` are, if there is such a file: one over the propensity of each row, or
+        nothing that matters here.
+    progress
+        Called with how much of the data has been read, and with its size.
+    """
+    if weights not in (None, "inverse-propensity", "ignore"):
+        raise InputError("must be 'inverse-propensity' or 'ignore'", column="weights", value=weights)
+    if first_position is not None and whole_number(first_position, "first_position") > 1:
+        raise InputError("the first position is called 0 or 1", column="first_position", value=first_position)
+    file = existing_file(path)
+    columns, names, features = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
+    size, missing = len(columns["row"]), "an id is missing"
+    lengths = _list_lengths(file, size, columns.get("query_id"))
+    number = pl.Series(np.repeat(np.arange(1, lengths.size + 1), lengths))
+    queries = _values(file, "query_id", lengths.size, ANY, missing)
+    columns |= {} if queries is None else {"query_id": queries.gather(number - 1)}
+    documents = _values(file, "doc_id", size, ANY, missing)
+    columns |= {} if documents is None else {"doc_id": documents}
+    groups = _lines(_beside(file, "item_group"), size)
+    columns |= {} if groups is None else {"group": groups.replace("", None)}
+    columns |= _propensities(file, size, weights)
+    made_up = {"impression_id": number, "query_id": number, "doc_id": columns["row"]}
+    made_up = {name: ids for name, ids in made_up.items() if name not in columns}
+    frame = pl.DataFrame({**columns, **made_up, "position": _positions(file, size, first_position)})
+    for name in ("position", "doc_id"):  # the reader would name a line of the data, not of this file
+        again = frame.select(~pl.struct("impression_id", name).is_first_distinct()).to_series().arg_true()
+        for row in again.head(1):
+            problem, value = "stands in a line of the same list already", frame[name][row]
+            raise InputError(problem, file=_beside(file, name), row=row + 1, column=name, value=value)
+    about = {"invented": list(made_up), "feature_names": list(features)}
+    return long_table(frame, file, metadata=about, is_text=True, names=names)
+
+
+def _beside(file: Path, ending: str) -> Path:
+    return file.with_name(f"{file.name}.{ending}")
+
+
+def _has_columns(file: Path) -> bool:
+    """Say whether the first line of data is one of a CSV or TSV file; others have index:value pairs."""
+    with file.open("rb") as opened:
+        first = next((line for line in opened if line.strip()), b"")
+    return not PAIRS.search(first) and (b"," in first or b"\t" in first)
+
+
+def _read_pairs(file: Path, progress: Progress | None) -> Data:
+    """Read `label index:value ...` by the reader of LETOR text, which wants a query, and indices from 1."""
+    rows: list[tuple[int, str | None, str | None]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "data.txt"
+        with (
+            file.open(encoding="utf-8", errors="replace", newline="\n") as lines,
+            copy.open("w", encoding="utf-8", newline="\n") as made,
+        ):
+            for row, line in enumerate(lines, start=1):
+                words = LINE.match(line)
+                if words is not None:
+                    label, query, first, rest = words.groups()
+                    rows.append((row, query, first))
+                    made.write(f"{label} qid:0 {rest.strip()}")
+                made.write("\n")
+        if not rows:
+            raise InputError("has no line of data; a line is: label index:value ...", file=file)
+        try:
+            data = read_letor(copy, progress=progress)
+        except InputError as error:
+            raise error.located(file) from None
+    frame = pl.DataFrame(rows, {"row": pl.Int64, "query": pl.String, "first": pl.String}, orient="row")
+    columns = {"row": frame["row"], "click": pl.Series(data.relevance)}
+    features, names = data.features, data.feature_names
+    if frame["first"].count():
+        texts = frame["first"].fill_null("0").to_arrow()
+        zero = numbers(texts, "0", Place(file, numbers=frame["row"].to_numpy()))
+        features, names = np.column_stack([zero.astype(np.float32), features]), ("0", *names)
+    if names:
+        columns[LIST_COLUMN] = pl.Series(features, dtype=pl.Array(pl.Float32, len(names)))
+    if frame["query"].count():
+        if frame["query"].has_nulls():
+            raise InputError("some rows have qid:N, and others have not", file=file, column="qid")
+        columns["query_id"] = frame["query"]
+    return columns, {"click": "label", "query_id": "qid"}, names
+
+
+def _read_columns(file: Path, _progress: Progress | None) -> Data:
+    """Read CSV or TSV; there is a header if a word of the first line is no number."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            separator = "\t" if "\t" in text.readline() else ","
+            text.seek(0)
+            words = next(csv.reader(text, delimiter=separator))
+        header = not all(NUMBER.fullmatch(word) or NOT_FINITE.fullmatch(word) or not word for word in words)
+        names = words if header else [str(column) for column in range(len(words))]
+        refuse_double_names(names, file)
+        options = arrow_csv.ReadOptions(skip_rows=int(header), column_names=names)
+        table = arrow_csv.read_csv(file, options, arrow_csv.ParseOptions(delimiter=separator))
+    except (UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise damaged(file, "CSV", error) from None
+    label = "label" if "label" in names else names[0]
+    ours = {name: FEATURE_PREFIX + name.removeprefix(FEATURE_PREFIX) for name in names} | {label: "click"}
+    columns = {ours[name]: pl.Series(pl.from_arrow(table[name])) for name in names}
+    rows = pl.int_range(1 + header, 1 + header + table.num_rows, eager=True)
+    return {**columns, "row": rows}, {name: column for column, name in ours.items()}, ()
+
+
+def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[np.int64]:
+    """Return how many rows each list has, by `.query` or else by where `qid:` changes."""
+    rule = "the length of a list is a whole number, 1 or more"
+    lengths = _values(file, "query", None, LENGTH, rule, pl.Int64, least=1)
+    if lengths is None:
+        if queries is None:
+            problem = f"the lengths of its lists are missing: {file.name}.query should stand beside it"
+            raise InputError(problem, file=file)
+        lengths = queries.rle().struct.field("len").cast(pl.Int64)
+    elif lengths.sum() != size:
+        problem = f"its lists have {lengths.sum()} rows together, but {file.name} has {size}"
+        raise InputError(problem, file=_beside(file, "query"))
+    return lengths.to_numpy()
+
+
+def _positions(file: Path, size: int, first: int | None) -> pl.Series:
+    """Return the position of each row from 1 on."""
+    rule = f"a position is a whole number, {first or 0} or more"
+    found = _values(file, "position", size, POSITION, rule, pl.Int64, least=first or 0)
+    if found is None:
+        problem = f"the positions of its rows are missing: {file.name}.position should stand beside it"
+        raise InputError(problem, file=file)
+    return found if first == 1 or (first is None and found.min() != 0) else found + 1
+
+
+def _propensities(file: Path, size: int, weights: Weights | None) -> dict[str, pl.Series]:
+    rule = "one over a propensity is 1 or more"
+    found = None if weights == "ignore" else _values(file, "weight", size, ANY, rule, pl.Float64, least=1)
+    if found is not None and weights is None:
+        problem = (
+            "there are weights; say what they are: 'inverse-propensity' if each is one over the propensity"
+            " of its row, or 'ignore' if they do not matter here"
+        )
+        raise InputError(problem, file=_beside(file, "weight"), column="weights")
+    return {} if found is None else {"propensity": found.pow(-1)}
+
+
+def _values(
+    file: Path, ending: str, size: int | None, pattern: str, rule: str, kind: Any = pl.String, least: int = 0
+) -> pl.Series | None:
+    """Return what the lines of a file hold; `rule` is the error of a line that does not hold it."""
+    lines = _lines(_beside(file, ending), size)
+    if lines is None:
+        return None
+    values = lines.str.extract(pattern).cast(kind, strict=False)
+    wrong = values.is_null() if kind == pl.String else (values >= least).ne_missing(True)
+    for row in wrong.arg_true().head(1):
+        value = lines[row] or None
+        raise InputError(rule, file=_beside(file, ending), row=row + 1, column=ending, value=value)
+    return values
+
+
+def _lines(file: Path, size: int | None) -> pl.Series | None:
+    """Return the lines of a file, one for each list or row, if there is such a file."""
+    if not file.exists():
+        return None
+    try:
+        lines = existing_file(file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8 text; save it as UTF-8", file=file) from None
+    if size is not None and len(lines) != size:
+        raise InputError(f"has {len(lines)} lines, but there must be {size}", file=file)
+    return pl.Series(lines, dtype=pl.String).str.strip_chars()
+
+
+def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
+    """Write a click log for LightGBM, with labels that are clicks; return the files written.
+
+    The data is `label 0:value 1:value ...`; lengths of lists and positions stand beside it in `.query` and
+    `.position`, and what LightGBM has no place for in `.query_id`, `.doc_id` and `.item_group`. Candidates
+    that were not shown and planted items are left out, and so are propensities and times.
+    """
+    target, data, width = Path(path), log.data, log.data.features.shape[1]
+    if not width:
+        raise InputError("there are no features to write", file=target, column="features")
+    if not log.click.any():
+        raise no_clicks(target)
+    shown = np.flatnonzero(log.position != NOT_SHOWN)
+    row, impression = log.row_of_entry[shown], log.impression_of_entry[shown]
+    kept, lengths = np.unique(impression, return_counts=True)
+    beside: dict[str, NDArray[Any]] = {"query": lengths, "position": log.position[shown]}
+    if data.query_id is not None:
+        beside["query_id"] = data.query_id[log.lists[kept]]
+    if data.doc_id is not None:
+        beside["doc_id"] = data.doc_id[row]
+    if data.group_names:  # the code of an unknown group, -1, is that of the last
+        beside["item_group"] = np.array([*data.group_names, ""], dtype=object)[data.group[row]]
+    pairs = [pl.format(f"{column}:{{}}", f"column_{column}") for column in range(width)]
+    line = pl.concat_str(pl.col("click").cast(pl.Int8), *pairs, separator=" ")
+    files = [target, *(_beside(target, name) for name in beside)]
+    with ExitStack() as stack:  # all files get their names together
+        temporary, *others = (stack.enter_context(atomic_write(file)) for file in files)
+        for other, (name, values) in zip(others, beside.items(), strict=True):
+            other.write_text(_single_lines(values, target, name), encoding="utf-8", newline="\n")
+        with temporary.open("w", encoding="utf-8", newline="\n") as text:
+            for start in range(0, row.size, ROWS_A_BLOCK):
+                block = slice(start, start + ROWS_A_BLOCK)
+                frame = pl.DataFrame(data.features[row[block]], schema=[f"column_{k}" for k in range(width)])
+                lines = frame.with_columns(click=pl.Series(log.click[shown[block]])).select(line).to_series()
+                text.writelines(f"{one}\n" for one in lines)
+    return files
+
+
+def _single_lines(values: NDArray[Any], file: Path, column: str) -> str:
+    """Return a line for each value; refuse what would not come back from one as it was."""
+    texts = pl.Series(map(str, values.tolist()), dtype=pl.String)
+    broken = (texts.str.strip_chars() != texts) | texts.str.contains(r"[\r\n]")
+    if column != "item_group":
+        broken |= texts == ""
+    for row in broken.arg_true().head(1):
+        problem = "must be one line of text without blanks around it"
+        raise InputError(problem, file=file, row=row + 1, column=column, value=values[row])
+    return "".join(f"{text}\n" for text in texts)

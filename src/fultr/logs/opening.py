@@ -1,0 +1,210 @@
+"""A log on its way in: the tables it is read from, and what is known of it beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.arguments import Progress, names_of
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, is_number, require_columns
+from fultr.data.counts import Counts, counts_in_order
+from fultr.data.table_files import Table, file_digest, is_address, name_of, open_table
+from fultr.data.tally import Columns, Rows, RunningTally, Tally
+from fultr.errors import InputError
+from fultr.logs.items import KEYS, ItemCollector, OnConflict
+from fultr.logs.metadata import LogMetadata
+from fultr.logs.rows import Check, RowReader
+from fultr.logs.sources import tables_of
+
+
+@dataclass(eq=False)
+class LogOptions:
+    """How a log is to be read; see `fultr.count` for what the fields mean."""
+
+    items: Any = None
+    columns: Mapping[str, str] | None = None
+    features: Sequence[str] | None = None
+    group_names: Sequence[str] | None = None
+    on_conflict: OnConflict = "error"
+    context: str | None = None
+    position_bias: PositionBias | None = None
+    noise: ClickNoise | None = None
+    empties_dropped: bool = False
+    progress: Progress | None = None
+
+
+class OpenedLog:
+    """A log that can be read.
+
+    Parameters
+    ----------
+    source
+        What `tables_of` takes.
+    options
+        How to read it.
+    of_impressions, keep_impressions
+        As in `RowReader`.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        options: LogOptions,
+        *,
+        of_impressions: Mapping[str, tuple[str, Check]] | None = None,
+        keep_impressions: bool = False,
+    ) -> None:
+        self.tables = tables_of(source, options.progress)
+        if not self.tables:
+            raise InputError("there is no table to read")
+        about = [(LogMetadata.from_dict(table.metadata, table.file), table.file) for table in self.tables]
+        self.about, self.options = LogMetadata.merge(about), options
+        for table in self.tables if len(self.tables) > 1 else ():
+            # the numbers of rows; parts of a log that fultr wrote have numbers of the whole log
+            if table.names and "impression_id" in table.metadata.get("invented", ()):
+                problem = "its impressions have no ids, so that those of several tables cannot be told apart"
+                raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
+        documents = self._documents(about)
+        given = options.features
+        found = [find_features(table, given, all_numbers=True) for table in documents]
+        in_log = () if documents else find_features(self.tables[0], given, all_numbers=False)
+        self.features = found[0] if documents else in_log
+        names = options.group_names
+        self.reader = RowReader(
+            self.tables,
+            options.columns or {},
+            in_log,
+            self.about.group_names if names is None else names_of(names, "group_names"),
+            text_ids=any(table.is_text for table in (*self.tables, *documents)),
+            keep_text=self.about.text_ids,
+            context=options.context,
+            of_impressions=of_impressions or {},
+            keep_impressions=keep_impressions,
+        )
+        self.collector = ItemCollector(self.reader, options.on_conflict, documents, self.features)
+
+    @property
+    def file(self) -> str | Path | None:
+        """The file to name in errors that concern the whole log."""
+        return self.tables[0].file
+
+    def _documents(self, about: Sequence[tuple[LogMetadata, str | Path | None]]) -> list[Table]:
+        """Return the tables of documents: those asked for, or the ones that were written with the log."""
+        given = self.options.items
+        if given is not None:
+            return tables_of(given)
+        if self.options.features is not None and not len(self.options.features):
+            return []
+        return [
+            open_table(items_beside(metadata.items, file))
+            for metadata, file in about
+            if metadata.items is not None and file is not None
+        ]
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Let errors name the file, if they name none, and its own names of columns."""
+        try:
+            yield
+        except InputError as error:
+            file = self.file if error.file is None else error.file
+            names = next((table.names for table in self.tables if str(table.file) == str(file)), {})
+            column, bracket, index = (error.column or "").partition("[")
+            shown = (names.get(column, column) + bracket + index) or None
+            raise InputError(
+                error.problem, file=file, row=error.row, column=shown, value=error.value
+            ) from None
+
+    def tally(self, keep: list[tuple[Columns, Rows]] | None = None) -> Tally:
+        """Count the whole log; `keep` gets all rows, if they are wanted, too."""
+        running = RunningTally()
+
+        def clear() -> None:
+            nonlocal running
+            running = RunningTally()
+            self.collector.clear()
+            if keep is not None:
+                keep.clear()
+
+        def use(block: Columns) -> tuple[Tally, Columns | None, tuple[Columns, Rows]]:
+            counted, rows = self.reader.tally(block)
+            return counted, self.collector.part(block), (block, rows)
+
+        with self.named_errors():
+            for counted, part, kept in self.reader.read(use, clear):
+                running.add(counted)
+                self.collector.add(part)
+                if keep is not None:
+                    keep.append(kept)
+            tally = running.result()
+            if tally is None:
+                raise InputError("the log has no rows")
+            if not tally.cells["clicks"].any():
+                raise no_clicks(self.file)
+        return tally
+
+    def counts(self, tally: Tally) -> tuple[Counts, NDArray[np.int64]]:
+        """Return what was counted, with ids, groups and features, and the index of each list in the tally."""
+        options, about = self.options, self.about
+        with self.named_errors():
+            items, group_names = self.collector.items(tally)
+            return counts_in_order(
+                tally,
+                self.reader.queries,
+                self.reader.documents,
+                items,
+                dataset={
+                    "group_names": group_names,
+                    **about.dataset_fields(self.features, items.features.shape[1]),
+                },
+                context_values=self.reader.contexts.texts.to_list() if options.context else (),
+                context_name=options.context or "",
+                position_bias=options.position_bias or about.position_bias,
+                noise=options.noise or about.noise,
+                empties_dropped=options.empties_dropped or about.empties_dropped,
+                origin=about.origin,
+            )
+
+
+def find_features(table: Table, chosen: Sequence[str] | None, *, all_numbers: bool) -> tuple[str, ...]:
+    """Return the columns with features: those chosen, or else those that their names, or types, tell."""
+    if chosen is not None:
+        names = names_of(chosen, "features")
+        require_columns(table.schema.names, names, table.file)
+        return names
+    fields = {field.name: field for field in table.own_fields}
+    if LIST_COLUMN in fields:
+        return (LIST_COLUMN,)
+    prefixed = tuple(name for name in fields if name.startswith(FEATURE_PREFIX))
+    if prefixed or not all_numbers:
+        return prefixed
+    others = [field for name, field in fields.items() if name not in (*KEYS, "group", "relevance", "label")]
+    return tuple(field.name for field in others if table.is_text or is_number(field.type))
+
+
+def items_beside(items: Mapping[str, str], log: str | Path) -> str | Path:
+    """Find the table of documents that was written with a log, and make sure that it is that one."""
+    name = items["file"]
+    path = str(log).replace(name_of(log), name) if is_address(log) else Path(log).with_name(name)
+    try:
+        digest = file_digest(path)
+    except InputError:
+        problem = f"the features of its documents are missing: {name} should stand beside it"
+        raise InputError(problem, file=log) from None
+    if digest != items["sha256"]:
+        problem = f"{name} is not the table of documents it was written with; name one to use it all the same"
+        raise InputError(problem, file=log)
+    return path
+
+
+def no_clicks(file: str | Path | None) -> InputError:
+    """Return the error of a log without a single click."""
+    problem = "the log has no clicks, so nothing can be learned or measured from it"
+    return InputError(problem, file=file, column="click")

@@ -1,0 +1,109 @@
+"""Where logs come from: files, globs, folders, addresses in an object storage, frames."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as arrow_fs
+
+from fultr.arguments import Progress
+from fultr.data.columns import Place
+from fultr.data.table_files import (
+    COMPRESSED,
+    KINDS,
+    Batch,
+    Table,
+    first_line,
+    is_address,
+    open_table,
+    table_of,
+)
+from fultr.errors import InputError
+
+WILDCARDS = "*?["
+
+
+def tables_of(source: Any, progress: Progress | None = None) -> list[Table]:
+    """Open what a log is read from: files, globs, folders, addresses, frames, or tables."""
+    if isinstance(source, Table):
+        return [source]
+    if isinstance(source, (str, Path)):
+        return [_with_partition_columns(open_table(file, progress)) for file in files_of([source])]
+    if isinstance(source, Sequence):
+        return [table for one in source for table in tables_of(one, progress)]
+    return [table_of(source)]
+
+
+def files_of(sources: Iterable[str | Path]) -> list[str | Path]:
+    """Return the files that names, globs, folders and addresses stand for, sorted for each of them."""
+    found: list[str | Path] = []
+    for source in sources:
+        if is_address(source):
+            found += _remote_files(str(source))
+        elif Path(source).is_dir():
+            found += _tables_among(sorted(path for path in Path(source).rglob("*") if path.is_file()), source)
+        elif any(mark in str(source) for mark in WILDCARDS) and not Path(source).exists():
+            names = glob.glob(str(source), recursive=True)  # noqa: PTH207 - a pattern may be absolute
+            found += _tables_among([Path(name) for name in sorted(names)], source)
+        else:
+            found.append(Path(source))
+    return found
+
+
+def _remote_files(address: str) -> list[str]:
+    """List a folder or a glob of an object storage; any other address is one file."""
+    pattern, mark, options = address.partition("?")
+    fixed = pattern
+    while "*" in fixed or "[" in fixed:
+        fixed = fixed.rpartition("/")[0]
+    if fixed == pattern and not pattern.endswith("/"):
+        return [address]
+    try:
+        system, folder = arrow_fs.FileSystem.from_uri(fixed + mark + options)
+        listed = system.get_file_info(arrow_fs.FileSelector(folder, recursive=True))
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"cannot be listed: {first_line(error)}", file=address) from None
+    scheme = pattern.split("://")[0]
+    paths = sorted(f"{scheme}://{info.path}" for info in listed if info.is_file)
+    if fixed != pattern:
+        paths = [path for path in paths if fnmatch.fnmatchcase(path, pattern)]
+    return [str(path) + mark + options for path in _tables_among(paths, address)]
+
+
+def _tables_among(paths: Sequence[Any], source: object) -> list[Any]:
+    """Return the tables among files, without hidden ones and the tables of documents of logs."""
+    known = (*KINDS, *(kind + packed for kind in (".csv", ".ndjson", ".jsonl") for packed in COMPRESSED))
+    kept = [
+        path
+        for path in paths
+        if (name := PurePosixPath(path).name).lower().endswith(known)
+        and ".items." not in name
+        and name[0] not in "._"
+    ]
+    if not kept:
+        raise InputError("no such file, and no table in a folder or of names of this form", file=str(source))
+    return kept
+
+
+def _with_partition_columns(table: Table) -> Table:
+    """Add columns that the folders of a file are named after: .../device=phone/day=3/part.parquet."""
+    pairs = [part.split("=", 1) for part in PurePosixPath(str(table.file)).parts[:-1] if "=" in part]
+    given = {name: value for name, value in pairs if name and name not in table.schema.names}
+    if not given:
+        return table
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+        wanted = [name for name in names if name not in given] or table.schema.names[:1]
+        for batch, place in table.batches(wanted):
+            rows = len(batch[wanted[0]])
+            constant = {name: pa.array([value] * rows, pa.string()) for name, value in given.items()}
+            yield {name: constant[name] if name in given else batch[name] for name in names}, place
+
+    schema = pa.schema([*table.schema, *((name, pa.string()) for name in given)], table.schema.metadata)
+    return replace(table, schema=schema, batches=batches)
