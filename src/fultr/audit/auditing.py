@@ -34,8 +34,7 @@ from fultr.audit.result import (
 )
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import BiasEstimate
-from fultr.data import ClickLog, CompactLog
-from fultr.data.inspection import ImpressionCounts, count_impressions
+from fultr.data import ClickLog, Counts
 from fultr.evaluation import (
     Resampled,
     percentile_interval,
@@ -56,7 +55,7 @@ ROUNDING = 1e-12
 
 
 def audit(
-    log: ClickLog | CompactLog,
+    log: ClickLog | Counts,
     policies: Mapping[str, ScoringPolicy] | None = None,
     *,
     position_bias: PositionBias | BiasEstimate | None = None,
@@ -67,7 +66,6 @@ def audit(
     seed: int = 0,
     force: bool = False,
     stochastic: bool | None = None,
-    single_impressions: ImpressionCounts | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Measure how fair and how useful the logged ranking and candidate policies are, from clicks alone.
@@ -93,8 +91,6 @@ def audit(
         Audit a policy also on queries that it was trained on, where its disparity is small by construction.
     stochastic
         Measure policies as ones that draw rankings, or as ones that do not, whatever they are themselves.
-    single_impressions
-        For a compacted log, what was seen of its single impressions when it was read (`stream_log`).
     progress
         Called with what is done and with all there is to do.
 
@@ -112,7 +108,6 @@ def audit(
     whole_number(resamples, "resamples", least=LEAST_RESAMPLES)
     whole_number(seed, "seed")
     named, counts = named_policies({} if policies is None else policies), counted(log)
-    seen = count_impressions(log) if isinstance(log, ClickLog) else single_impressions
     notes = refuse_training_queries(named, counts, force=force)
     taken_off, about_noise = noise_to_take_off(noise, counts)
     met = queries_of_pairs(counts)
@@ -142,11 +137,11 @@ def audit(
         longest=longest,
         empties_dropped=counts.empties_dropped,
         notes=(*notes, *about_noise, *notes_on_log(counts, met), *(examined.notes if met else ())),
-        findings=findings_on(counts, examined.bias, seen),
+        findings=findings_on(counts, examined.bias),
     )
 
 
-def _longest(log: CompactLog, policies: Mapping[str, object]) -> int:
+def _longest(log: Counts, policies: Mapping[str, object]) -> int:
     """Return the last position whose examination counts: a policy may put an item anywhere in its list."""
     logged = int(log.cells.position.max(initial=1))
     return max(logged, int(log.data.lengths.max())) if policies else logged
@@ -156,7 +151,7 @@ def _longest(log: CompactLog, policies: Mapping[str, object]) -> int:
 class _Auditor:
     """Measures all rankings under a position bias, on draws of queries that are the same for everything."""
 
-    log: CompactLog
+    log: Counts
     rankers: Mapping[str, Ranker]
     noise: ClickNoise | None
     max_disparity: float | None

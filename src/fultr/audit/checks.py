@@ -12,8 +12,7 @@ from fultr.arguments import finite_number
 from fultr.audit.result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import judge_readiness
-from fultr.data import ClickLog, CompactLog
-from fultr.data.inspection import ImpressionCounts
+from fultr.data import ClickLog, Counts
 from fultr.errors import InputError
 from fultr.evaluation.inputs import has_own_weights
 from fultr.training.sources import noise_of, query_digests
@@ -25,19 +24,18 @@ MOST_NAMED = 5
 """So many pairs of groups are named in a note."""
 
 
-def counted(log: object) -> CompactLog:
+def counted(log: object) -> Counts:
     """Return a log as counts of lists that were shown, of two queries at least."""
-    if isinstance(log, ClickLog):
-        log = log.compact()
-    if not isinstance(log, CompactLog):
-        raise InputError("must be a ClickLog or a CompactLog", column="log", value=type(log).__name__)
-    if not (log.impressions > 0).all():
-        log = log[np.flatnonzero(log.impressions > 0)]
-    queries = int(np.unique(log.data.query_codes).size)
+    if not isinstance(log, (ClickLog, Counts)):
+        raise InputError("must be a ClickLog or a Counts", column="log", value=type(log).__name__)
+    counts = log.compact()
+    if not counts.impressions.all():
+        counts = counts[np.flatnonzero(counts.impressions)]
+    queries = int(np.unique(counts.data.query_codes).size)
     if queries < 2:
         problem = "an audit needs two queries at least: how much they differ is what intervals are made of"
         raise InputError(problem, column="query_id", value=queries)
-    return log
+    return counts
 
 
 def named_policies(policies: object) -> dict[str, object]:
@@ -50,7 +48,7 @@ def named_policies(policies: object) -> dict[str, object]:
     return {str(name): policy for name, policy in policies.items()}
 
 
-def refuse_training_queries(policies: Mapping[str, object], log: CompactLog, *, force: bool) -> list[str]:
+def refuse_training_queries(policies: Mapping[str, object], log: Counts, *, force: bool) -> list[str]:
     """Refuse a log with queries that a policy was trained on, unless forced; returns notes."""
     known, notes = query_digests(log.data), []
     for name, policy in policies.items():
@@ -79,7 +77,7 @@ def refuse_training_queries(policies: Mapping[str, object], log: CompactLog, *, 
     return notes
 
 
-def noise_to_take_off(asked: ClickNoise | None, log: CompactLog) -> tuple[ClickNoise | None, list[str]]:
+def noise_to_take_off(asked: ClickNoise | None, log: Counts) -> tuple[ClickNoise | None, list[str]]:
     """Return the noise asked for, or else that of the log, and what is to be said of it."""
     if asked is not None and not isinstance(asked, ClickNoise):
         raise InputError("must be a ClickNoise", column="noise", value=asked)
@@ -99,7 +97,7 @@ def noise_to_take_off(asked: ClickNoise | None, log: CompactLog) -> tuple[ClickN
     return None, notes
 
 
-def check_limit(max_disparity: float | None, log: CompactLog, queries_of_pairs: Sequence[int]) -> None:
+def check_limit(max_disparity: float | None, log: Counts, queries_of_pairs: Sequence[int]) -> None:
     """Refuse a limit that the log cannot say anything about: a pass would mean nothing."""
     if max_disparity is None:
         return
@@ -118,7 +116,7 @@ def check_limit(max_disparity: float | None, log: CompactLog, queries_of_pairs: 
         raise InputError(problem, column="max_disparity", value=max_disparity)
 
 
-def queries_of_pairs(log: CompactLog) -> list[int]:
+def queries_of_pairs(log: Counts) -> list[int]:
     """Return in how many queries each pair of groups i < j meets in a list with a click on either."""
     groups = len(log.data.group_names)
     present = _by_group(log, np.ones(log.data.rows)) > 0
@@ -130,7 +128,7 @@ def queries_of_pairs(log: CompactLog) -> list[int]:
     ]
 
 
-def notes_on_log(log: CompactLog, met: Sequence[int]) -> Iterator[str]:
+def notes_on_log(log: Counts, met: Sequence[int]) -> Iterator[str]:
     """Yield what to know of a log before relying on an audit."""
     names = log.data.group_names
     if len(names) < 2:
@@ -162,16 +160,14 @@ def notes_on_log(log: CompactLog, met: Sequence[int]) -> Iterator[str]:
         yield "clicks are weighed by the propensities of the log, which stay as they are under other biases"
 
 
-def findings_on(
-    log: CompactLog, position_bias: PositionBias, single_impressions: ImpressionCounts | None
-) -> tuple[dict[str, str], ...]:
+def findings_on(log: Counts, position_bias: PositionBias) -> tuple[dict[str, str], ...]:
     """Return what is suspicious of a log, as `fultr.clicks.judge_readiness` finds it."""
     bias = None if has_own_weights(log) else position_bias
-    judged = judge_readiness(log, bias, single_impressions=single_impressions)
+    judged = judge_readiness(log, bias)
     return tuple(finding.to_dict() for finding in judged.findings)
 
 
-def _by_group(log: CompactLog, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_group(log: Counts, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Add up values of rows by list and group; rows of unknown group count nowhere."""
     groups = len(log.data.group_names)
     known = log.data.group >= 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import CompactLog
+from fultr.data import Counts
 from fultr.data.propensity import click_weights
 from fultr.estimators import Evidence, group_exposure, group_merit, list_disparities, list_utilities
 from fultr.evaluation.contributions import Ranker
@@ -53,7 +53,7 @@ class Clicks:
         What to take off the merit, if anything.
     """
 
-    def __init__(self, log: CompactLog, position_bias: PositionBias, noise: ClickNoise | None) -> None:
+    def __init__(self, log: Counts, position_bias: PositionBias, noise: ClickNoise | None) -> None:
         self.log = log
         self.position_bias = position_bias
         self.noise = noise

@@ -9,7 +9,7 @@ from typing import Literal
 
 from fultr.click_model import PositionBias
 from fultr.clicks import BiasEstimate
-from fultr.data import CompactLog
+from fultr.data import Counts
 from fultr.errors import InputError
 from fultr.training.sources import position_bias_of
 
@@ -41,7 +41,7 @@ class Examination:
 
 def examination_for(
     asked: object,
-    log: CompactLog,
+    log: Counts,
     policies: Mapping[str, object],
     longest: int,
 ) -> Examination:
@@ -70,7 +70,7 @@ def steeper(bias: PositionBias, factor: float) -> PositionBias:
     return PositionBias([value**factor for value in bias.values], beyond=beyond)
 
 
-def _known(log: CompactLog, policies: Mapping[str, object]) -> tuple[PositionBias, str]:
+def _known(log: Counts, policies: Mapping[str, object]) -> tuple[PositionBias, str]:
     """Return what the log says of itself, or else what all policies were trained with."""
     try:
         return position_bias_of(None, log), "propensities" if log.position_bias is None else "log"

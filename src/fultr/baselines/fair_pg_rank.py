@@ -12,13 +12,12 @@ from torch import nn
 from fultr.arguments import number_array
 from fultr.baselines.treatment import Treated, TreatmentObjective, TreatmentSolver, compare_groups
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import CompactLog
 from fultr.errors import InputError
 from fultr.training.fair_ranker import FairRanker, weight_of
 from fultr.training.objective import Measured
 from fultr.training.preparation import Prepared, prepare
 from fultr.training.ranker import TrainableRanker
-from fultr.training.sources import Source, source_of
+from fultr.training.sources import Source, single_impressions, source_of
 
 Array = NDArray[np.float64]
 
@@ -82,6 +81,11 @@ class FairPGRank(TrainableRanker):
         self.valid_share = valid_share
         self.seed = seed
 
+    @property
+    def needs_impressions(self) -> bool:
+        """Whether it learns from single impressions: each has a merit of its own."""
+        return True
+
     def learn(self, source: Source, valid: Source | None) -> FairPGRank:
         """Train on single impressions or on labelled lists."""
         _train([self], source, valid)
@@ -114,16 +118,16 @@ def fair_pg_rank_sweep(
     if not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("must be one or more finite numbers, 0 or more", column="fairness_weights")
     rankers = [FairPGRank(float(weight), **settings) for weight in weights]
-    _train(rankers, source_of(source), None if valid is None else source_of(valid))
+    aside = None if valid is None else source_of(valid, impressions=True)
+    _train(rankers, source_of(source, impressions=True), aside)
     return rankers
 
 
 def _train(rankers: list[FairPGRank], source: Source, valid: Source | None) -> None:
     """Train rankers that differ in nothing but the fairness weight."""
-    for given in (source, valid):
-        if isinstance(given, CompactLog):
-            problem = "the merit of groups needs single impressions, not a compacted log; give the log itself"
-            raise InputError(problem, column="X" if given is source else "valid")
+    for given, column in ((source, "X"), (valid, "valid")):
+        if given is not None:
+            single_impressions(given, "the merit of groups", column)
     twins = [_twin(ranker) for ranker in rankers]
     ready = prepare(twins[0], source, valid)
     cost = np.tile(ready.l2, len(rankers))

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.compiled import compiled
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import ClickLog, RankingDataset
 from fultr.data.dataset import rows_of
-from fultr.data.merging import group_equal_lists, order_within
+from fultr.data.grouping import group_rows, mixed
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 from fultr.expectation import dcg_weights
-from fultr.training.sources import Source
+from fultr.training.sources import Source, gains_of, single_impressions
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -63,20 +63,16 @@ class MergedImpressions:
     @classmethod
     def of(cls, source: Source) -> MergedImpressions:
         """Take clicks as gains; or labelled lists as one impression each, with their relevance as gains."""
-        if isinstance(source, CompactLog):
-            problem = (
-                "LambdaRank learns from single impressions, not from a compacted log; give the log itself"
-            )
-            raise InputError(problem, column="X")
-        if isinstance(source, RankingDataset):
-            gain = relevance_of(source).astype(np.float64)
-            useful = _with_different(gain, np.ones(source.rows, dtype=np.bool_), source.offsets)
+        single = single_impressions(source, "LambdaRank")
+        if isinstance(single, RankingDataset):
+            gain = gains_of(single)
+            useful = _with_different(gain, np.ones(single.rows, dtype=np.bool_), single.offsets)
             count = np.ones(useful.size)
-            return cls._of_entries(source, useful, rows_of(source.offsets, useful), gain, count)
-        chosen, count = _merged(source)
-        entries = rows_of(source.offsets, chosen)
-        gain = source.click.astype(np.float64)
-        return cls._of_entries(source.data, source.lists[chosen], entries, gain, count, source.position)
+            return cls._of_entries(single, useful, rows_of(single.offsets, useful), gain, count)
+        chosen, count = _merged(single)
+        entries = rows_of(single.offsets, chosen)
+        gain = single.click.astype(np.float64)
+        return cls._of_entries(single.data, single.lists[chosen], entries, gain, count, single.position)
 
     @classmethod
     def _of_entries(
@@ -98,7 +94,7 @@ class MergedImpressions:
         shown = np.ones(entries.size, dtype=np.bool_) if position is None else position[entries] != NOT_SHOWN
         starts = np.concatenate([[0], np.cumsum(shown)])[offsets]
         place, gain = place[shown], gain[entries[shown]]
-        falling = order_within(-gain, starts)
+        falling, _ = group_rows(np.repeat(np.arange(lists.size), np.diff(starts)), -gain)
         used, first = np.unique(lists, return_index=True)
         return cls(data, used, np.append(first, lists.size), starts, place[falling], gain[falling], count)
 
@@ -132,27 +128,19 @@ class MergedImpressions:
         return slopes
 
 
-def relevance_of(data: RankingDataset) -> NDArray[np.float32]:
-    """Return the relevance of labelled lists."""
-    if data.relevance is None:
-        raise InputError("lists to learn from must have relevance, or clicks on them", column="relevance")
-    return data.relevance
-
-
 def _merged(log: ClickLog) -> tuple[Numbers, Array]:
     """Return one of each kind of impressions, by list, and how many there are of it.
 
     Two of a kind show the same items of the same list, and the same ones of them were clicked.
     """
-    useful = _with_different(log.click.astype(np.float64), log.position != NOT_SHOWN, log.offsets)
-    entries = rows_of(log.offsets, useful)
-    state = log.click[entries].astype(np.int64) + (log.position[entries] != NOT_SHOWN)
-    rows = rows_of(log.data.offsets, log.lists[useful])
-    offsets = np.concatenate([[0], np.cumsum(log.data.lengths[log.lists[useful]])])
-    number, representative = group_equal_lists(rows * STATES + state, offsets)
-    kept = useful[representative]
-    by_list = np.argsort(log.lists[kept], kind="stable")
-    return kept[by_list], np.bincount(number, minlength=kept.size)[by_list].astype(np.float64)
+    shown = log.position != NOT_SHOWN
+    useful = _with_different(log.click.astype(np.float64), shown, log.offsets)
+    state = shown.astype(np.int64) + log.click
+    # a hash of 64 bits tells impressions of one list apart
+    key = np.add.reduceat(mixed(log.row_of_entry * STATES + state), log.offsets[:-1])
+    order, starts = group_rows(log.lists[useful], key[useful])
+    count = np.diff(np.append(starts, order.size))
+    return useful[order[starts]], count.astype(np.float64)
 
 
 def _with_different(gain: Array, shown: NDArray[np.bool_], offsets: Numbers) -> Numbers:

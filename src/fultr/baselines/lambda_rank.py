@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fultr.baselines.lambda_kernel import MergedImpressions, relevance_of
+from fultr.baselines.lambda_kernel import MergedImpressions
 from fultr.click_model import PositionBias
-from fultr.data import CompactLog, RankingDataset
+from fultr.data import RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
+from fultr.evaluation.inputs import counted
 from fultr.expectation import dcg_weights
 from fultr.policy import MLPScorer
 from fultr.policy.plackett_luce import rank_positions
@@ -24,7 +25,7 @@ from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import Source, data_of, position_bias_of, with_validation
+from fultr.training.sources import Source, data_of, gains_of, position_bias_of, with_validation
 
 Array = NDArray[np.float64]
 
@@ -118,8 +119,13 @@ class LambdaRank(TrainableRanker):
         self.valid_share = valid_share
         self.seed = seed
 
+    @property
+    def needs_impressions(self) -> bool:
+        """Whether it learns from single impressions: pairs are of items shown together."""
+        return True
+
     def learn(self, source: Source, valid: Source | None) -> LambdaRank:
-        """Train on a log, not compacted, or on labelled lists."""
+        """Train on single impressions or on labelled lists."""
         self._check(source)
         validated = valid is not None or bool(self.valid_share)
         costs = np.atleast_1d(np.asarray(L2 if self.l2 is None else self.l2, dtype=np.float64))
@@ -166,10 +172,11 @@ class Judge:
     """The DCG of validation clicks, each counting as one, under the ranking by falling score."""
 
     def __init__(self, model: Model, valid: Source) -> None:
-        data = data_of(valid)
+        known = counted(valid)
+        data = data_of(known)
         self.model = model.on(data)
         self.offsets = data.offsets
-        self.gains = _gains_of(valid)
+        self.gains = gains_of(known)
         if not self.gains.any():
             problem = "no validation item was clicked, so that nothing says when to stop; give other ones, or"
             raise InputError(f"{problem} none (valid_share=0)", column="valid")
@@ -264,16 +271,6 @@ class Ascent:
         share = impressions.lists.size / (chosen.size * impressions.count.sum())
         slopes = share * impressions.lambdas(chosen, scores, offsets)
         return self.scorer.pull_back(slopes) - self.l2 * self.parameters
-
-
-def _gains_of(source: Source) -> Array:
-    """Return the relevance of each row, or how often it was clicked."""
-    if isinstance(source, RankingDataset):
-        return relevance_of(source).astype(np.float64)
-    if isinstance(source, CompactLog):
-        return source.clicks()
-    clicks = np.bincount(source.row_of_entry[source.click], minlength=source.data.rows)
-    return clicks.astype(np.float64)
 
 
 def _known_bias(asked: PositionBias | None, source: Source) -> PositionBias | None:

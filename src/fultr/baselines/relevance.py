@@ -12,9 +12,9 @@ from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from fultr.click_model import PositionBias
-from fultr.data import ClickLog, RankingDataset
+from fultr.data import RankingDataset
 from fultr.errors import InputError
-from fultr.evaluation.inputs import has_own_weights
+from fultr.evaluation.inputs import counted, evidence_of
 from fultr.policy import LinearScorer, MLPScorer
 from fultr.training import lbfgs
 from fultr.training.fair_ranker import FairRanker
@@ -253,18 +253,10 @@ class RegressionTask:
     """Lists, and what clicks or labels say of their items: how often each was seen, and sum of c / p."""
 
     def __init__(self, source: Source, position_bias: PositionBias) -> None:
-        if isinstance(source, RankingDataset):
-            if source.relevance is None:
-                raise InputError("the lists have no relevance to learn from", column="relevance")
-            self.data = source
-            self.seen, self.weight = np.ones(source.rows), source.relevance.astype(np.float64)
-        else:
-            compact = source.compact() if isinstance(source, ClickLog) else source
-            asked = None if has_own_weights(compact) else position_bias
-            cells, examined = compact.cells, compact.propensities(asked) > 0
-            self.data, self.weight = compact.data, compact.ips_weights(asked)
-            counted = np.where(examined, cells.impressions, 0).astype(np.float64)
-            self.seen = np.asarray(np.bincount(cells.row, counted, compact.data.rows), dtype=np.float64)
+        known = counted(source)
+        self.data, evidence = data_of(known), evidence_of(known, position_bias, None)
+        self.weight = evidence.weight.numpy()
+        self.seen = np.ones(self.data.rows) if evidence.shown is None else evidence.shown.numpy()
         self.total = float(self.seen.sum())
         if not self.total > 0:
             raise InputError("no item was shown where it could be examined", column="position")

@@ -15,15 +15,15 @@ from fultr.arguments import number_array
 from fultr.baselines.cutting_plane import TOLERANCE, Minimum, Planes, Tangent, minimise
 from fultr.click_model import PositionBias
 from fultr.compiled import compiled_fused
-from fultr.data import ClickLog, CompactLog, RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
+from fultr.evaluation.inputs import counted
 from fultr.policy.plackett_luce import rank_positions
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import LinearModel, Model, Scaling
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import Source, data_of, position_bias_of, with_validation
+from fultr.training.sources import Source, data_of, gains_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
@@ -59,13 +59,13 @@ class SVMRank(TrainableRanker):
         bias = position_bias_of(self.position_bias, source)
         if valid is not None or self.valid_share:
             source, valid = with_validation(source, valid, self.valid_share, self.seed)
-        counts = _counts_of(source)
-        task = Task.of(counts, self.weighing(bias))
+        known = counted(source)
+        task = Task.of(known, self.weighing(bias))
         model = LinearModel(task.data, Scaling.wanted(task.data, self.scale_features))
-        found = _minima(task, model, _clicks_of(counts), l2)
+        found = _minima(task, model, float(gains_of(known).sum()), l2)
         best = 0
         if valid is not None and l2.size > 1:
-            aside = Task.of(_counts_of(valid), self.weighing(bias))
+            aside = Task.of(valid, self.weighing(bias))
             best = _best_ranking(aside, model.on(aside.data), found)
         self.adopt(model.scorer(found[best].parameters), task.data, bias)
         self.l2_ = float(l2[best])
@@ -102,9 +102,8 @@ class PropensitySVMRank(SVMRank):
     where i goes through the n clicks, y_i is the item that was clicked, p_i the probability that it was
     examined, and y goes through all other candidates of its list. The inner sum is at least the number of
     items above the clicked one, so that the loss bounds an unbiased estimate of the ranks of relevant items.
-    The clicks on an item count by their sum of 1 / p_i, which a compacted log knows as well. On labelled
-    lists the relevance of an item takes the place of that sum, and the sum of all relevances that of n.
-    Click noise is not taken off.
+    The clicks on an item count by their sum of 1 / p_i. On labelled lists the relevance of an item takes the
+    place of that sum, and the sum of all relevances that of n. Click noise is not taken off.
 
     Parameters
     ----------
@@ -296,18 +295,6 @@ def _best_ranking(task: Task, model: Model, found: Sequence[Minimum]) -> int:
         ranks = rank_positions(_scores(model, one.parameters), task.data.offsets)
         values.append(float(weight @ task.tables[0, ranks - 1]))
     return int(np.argmax(values))
-
-
-def _counts_of(source: Source) -> CompactLog | RankingDataset:
-    return source.compact() if isinstance(source, ClickLog) else source
-
-
-def _clicks_of(source: CompactLog | RankingDataset) -> float:
-    """Return the number of clicks, or the sum of relevances."""
-    if isinstance(source, CompactLog):
-        return float(source.clicks().sum())
-    assert source.relevance is not None  # noqa: S101 - the task was made of it
-    return float(source.relevance.sum(dtype=np.float64))
 
 
 def _scores(model: Model, parameters: Array) -> Array:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fultr.data import ClickLog, RankingDataset
-from fultr.data.merging import merge_lists
+from fultr.data.grouping import group_numbers, group_rows, mixed
+from fultr.data.ids import codes_of
 from fultr.estimators.evidence import Candidates
 from fultr.expectation.exact import Accuracy, exact_value_and_gradient, exact_values
 from fultr.training.goals import Slopes
@@ -92,7 +93,7 @@ def compare_groups(source: Source, weighing: Weighing, data: RankingDataset) -> 
     impressions = Impressions.of(source, weighing)
     everything = next(impressions.cut(np.arange(len(impressions)), len(impressions)))
     candidates = Candidates.of(data)
-    lists = _compacted(source) if isinstance(source, ClickLog) else impressions.lists
+    lists = lists_of_counts(source) if isinstance(source, ClickLog) else impressions.lists
     sizes = candidates.sum_by_group(torch.ones(candidates.rows)).numpy().astype(np.float64)[lists]
     found = [
         _pairs(lists, everything.merit, sizes, higher, lower)
@@ -107,9 +108,16 @@ def compare_groups(source: Source, weighing: Weighing, data: RankingDataset) -> 
     )
 
 
-def _compacted(log: ClickLog) -> NDArray[np.int64]:
-    """Return the list of the compacted log that each impression is of."""
-    return np.unique(merge_lists(log.data).number[log.lists], return_inverse=True)[1]
+def lists_of_counts(log: ClickLog) -> NDArray[np.int64]:
+    """Return which list of its counts each impression of a log is of.
+
+    Lists of the same documents are one there, in the order of their queries, lengths and hashed documents.
+    """
+    shown, number = np.unique(log.lists, return_inverse=True)
+    data = log.data[shown]
+    document = np.arange(data.rows) if data.doc_id is None else codes_of(data.doc_id)
+    key = np.add.reduceat(mixed(document), data.offsets[:-1])
+    return group_numbers(*group_rows(data.query_codes, data.lengths, key))[number]
 
 
 def _pairs(lists: NDArray[np.int64], merit: Array, sizes: Array, higher: int, lower: int) -> Array:

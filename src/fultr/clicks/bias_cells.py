@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.data import ClickLog, CompactLog, RankingDataset
-from fultr.data.compact_log import count_cells
-from fultr.data.ids import as_ids, codes_of
-from fultr.data.merging import item_codes, merge_lists
-from fultr.data.propensity import NOT_SHOWN
+from fultr.data import ClickLog, Counts, RankingDataset, merge
+from fultr.data.grouping import dense, group_rows, run_starts, sort_key
+from fultr.data.ids import Ids, as_ids, codes_of, distinct
 from fultr.errors import InputError
 
 SEVERAL_RANKERS = -1
 """Stands for the ranker of what more than one ranker, or an unknown one, did."""
+
+NO_SINGLE_IMPRESSIONS = "a compacted log does not know its impressions; give the log itself"
 
 Whole = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ class ItemCells:
     def totals(self) -> tuple[Whole, Whole]:
         """Return impressions and clicks by position, from the first to the deepest one shown."""
         deepest = int(self.position.max(initial=-1)) + 1
-        return _sums(self.position, self.impressions, deepest), _sums(self.position, self.clicks, deepest)
+        return sums_by(self.position, self.impressions, deepest), sums_by(self.position, self.clicks, deepest)
 
     def chosen(self, cells: NDArray[np.bool_]) -> ItemCells:
         """Return some of the cells; their items are numbered anew."""
@@ -62,36 +62,88 @@ class ItemCells:
         )
 
 
-def item_cells(log: ClickLog | CompactLog, longest: int, ranker: ArrayLike | None = None) -> ItemCells:
-    """Count what a log shows of each item at positions 1 to `longest`; planted items are no part of it."""
-    refuse_dropped(log)
-    item_of_row = _items(log.data)
-    if isinstance(log, CompactLog):
-        if ranker is not None:
-            problem = "a compacted log does not know its impressions; give the log itself"
-            raise InputError(problem, column="ranker")
-        within = log.cells.position <= longest
-        item, position = item_of_row[log.cells.row[within]], log.cells.position[within]
-        seen, clicks = log.cells.impressions[within], log.cells.clicks[within]
-        code, rankers = np.full(item.size, SEVERAL_RANKERS), 1
-    else:
-        shown = (log.position != NOT_SHOWN) & (log.position <= longest)
-        item = item_of_row[log.row_of_entry[shown]]
-        codes = np.zeros(len(log), dtype=np.int64) if ranker is None else ranker_codes(ranker, len(log))
-        rankers = int(codes.max(initial=0)) + 1
-        if rankers > 1:
-            item = item * rankers + np.repeat(codes, np.diff(log.offsets))[shown]
-        cells = count_cells(item, log.position[shown], None, log.click[shown])
-        item, code = np.divmod(cells.row, rankers)
-        position, seen, clicks = cells.position, cells.impressions, cells.clicks
-        code = np.full(item.size, SEVERAL_RANKERS) if ranker is None else code
-    return _merged(log.data, item_of_row, item, position.astype(np.int64) - 1, seen, clicks, code)
+def item_cells(counts: Counts, longest: int, *, by_ranker: bool = False) -> ItemCells:
+    """Count what a log shows of each item at positions 1 to `longest`; planted items are no part of it.
+
+    With `by_ranker`, the context of the counts is the ranker; see `counts_of_rankers`.
+    """
+    refuse_dropped(counts)
+    data = counts.data
+    cells = counts.cells[np.flatnonzero(counts.cells.position <= longest)]
+    item = items_of_rows(data)[cells.row]
+    order, starts = group_rows(item, cells.position)
+    if not starts.size:
+        empty = np.empty(0, dtype=np.int64)
+        return ItemCells(empty, empty, empty, empty, empty, empty, empty)
+    of_lists = counts.context if by_ranker else None
+    if of_lists is None:
+        of_lists = np.full(len(data), SEVERAL_RANKERS)
+    ranker = of_lists[data.list_of_row[cells.row[order]]]
+    one = np.minimum.reduceat(ranker, starts) == np.maximum.reduceat(ranker, starts)
+    first_cell = order[starts]
+    of_item = run_starts(item[first_cell])
+    row_of_item = cells.row[first_cell[of_item]]
+    return ItemCells(
+        item=dense(item[first_cell]),
+        position=cells.position[first_cell].astype(np.int64) - 1,
+        impressions=np.add.reduceat(cells.impressions[order], starts),
+        clicks=np.add.reduceat(cells.clicks[order], starts),
+        ranker=np.where(one, ranker[starts], SEVERAL_RANKERS),
+        row=row_of_item,
+        query=data.query_codes[data.list_of_row[row_of_item]],
+    )
 
 
-def deepest_position(log: ClickLog | CompactLog) -> int:
+def items_of_rows(data: RankingDataset) -> Whole:
+    """Number the rows so that the same document of the same query has one number, in whatever list.
+
+    Without ids of documents, each row is an item of its own.
+    """
+    query = data.query_codes
+    if data.doc_id is None or int(query.max(initial=-1)) + 1 == len(data):
+        return np.arange(data.rows)
+    return dense(sort_key(np.repeat(query, data.lengths), codes_of(data.doc_id)))
+
+
+def counts_of_rankers(log: ClickLog | Counts, ranker: ArrayLike | None) -> Counts:
+    """Return the counts of a log; if rankers are named, their lists are told apart by them as a context.
+
+    `ranker` names that of each impression or, of counts that have it as their context, the column.
+    """
+    if ranker is None:
+        return log.compact()
+    if isinstance(log, ClickLog):
+        return _counted_apart(log, labels_of(ranker, len(log), "ranker"))
+    if isinstance(ranker, str) and log.context is not None and ranker == log.context_name:
+        return log
+    raise InputError(NO_SINGLE_IMPRESSIONS, column="ranker")
+
+
+def _counted_apart(log: ClickLog, labels: Ids) -> Counts:
+    """Return the counts of a log whose impressions are told apart by labels."""
+    named = with_ids(log)
+    codes = codes_of(labels)
+    parts = []
+    for code, label in enumerate(distinct(labels).tolist()):
+        counts = named[np.flatnonzero(codes == code)].compact()
+        context = np.zeros(len(counts.data), dtype=np.int64)
+        parts.append(replace(counts, context=context, context_name="ranker", context_values=(str(label),)))
+    if not parts:
+        return replace(named.compact(), context=np.empty(0, dtype=np.int64), context_name="ranker")
+    return merge(*parts)
+
+
+def with_ids(log: ClickLog) -> ClickLog:
+    """Number what has no ids, so that counts of several parts of the log can be merged."""
+    data = log.data
+    query_id = np.arange(len(data)) if data.query_id is None else data.query_id
+    doc_id = np.arange(data.rows) if data.doc_id is None else data.doc_id
+    return replace(log, data=replace(data, query_id=query_id, doc_id=doc_id))
+
+
+def deepest_position(counts: Counts) -> int:
     """Return the deepest position at which the log shows a candidate, 0 if it shows none."""
-    position = log.cells.position if isinstance(log, CompactLog) else log.position
-    return int(position.max(initial=0))
+    return int(counts.cells.position.max(initial=0))
 
 
 def of_impressions(values: ArrayLike, size: int, column: str) -> NDArray[Any]:
@@ -103,13 +155,13 @@ def of_impressions(values: ArrayLike, size: int, column: str) -> NDArray[Any]:
     return given
 
 
-def ranker_codes(ranker: ArrayLike, size: int) -> Whole:
-    """Number the rankers of impressions, which are named by text or whole numbers."""
-    of_impressions(ranker, size, "ranker")
-    return codes_of(as_ids(ranker, "ranker"))
+def labels_of(values: ArrayLike, size: int, column: str) -> Ids:
+    """Return a column with text or an integer for each impression."""
+    of_impressions(values, size, column)
+    return as_ids(values, column)
 
 
-def refuse_dropped(log: ClickLog | CompactLog) -> None:
+def refuse_dropped(log: ClickLog | Counts) -> None:
     """Refuse a log whose click rates are unknown."""
     if log.empties_dropped:
         raise InputError(
@@ -118,47 +170,6 @@ def refuse_dropped(log: ClickLog | CompactLog) -> None:
         )
 
 
-def _items(data: RankingDataset) -> Whole:
-    """Number the rows so that the same document of the same query has one number, in whatever list."""
-    # without ids, equal features say that lists are the same, but not that two items of a list are
-    return merge_lists(data).row if data.doc_id is None else item_codes(data)
-
-
-def _merged(
-    data: RankingDataset,
-    item_of_row: Whole,
-    item: Whole,
-    position: Whole,
-    seen: Whole,
-    clicks: Whole,
-    ranker: Whole,
-) -> ItemCells:
-    """Put counts of the same item and position together."""
-    order = np.lexsort((position, item))
-    item, position, ranker = item[order], position[order], ranker[order]
-    new = np.ones(item.size, dtype=np.bool_)
-    new[1:] = (np.diff(item) != 0) | (np.diff(position) != 0)
-    starts = np.flatnonzero(new)
-    if not starts.size:
-        empty = np.empty(0, dtype=np.int64)
-        return ItemCells(empty, empty, empty, empty, empty, empty, empty)
-    one = np.minimum.reduceat(ranker, starts) == np.maximum.reduceat(ranker, starts)
-    used, number = np.unique(item[starts], return_inverse=True)
-    row_of_item = np.empty(int(item_of_row.max()) + 1, dtype=np.int64)
-    row_of_item[item_of_row] = np.arange(data.rows)
-    row = row_of_item[used]
-    return ItemCells(
-        item=number.astype(np.int64, copy=False),
-        position=position[starts],
-        impressions=np.add.reduceat(seen[order], starts),
-        clicks=np.add.reduceat(clicks[order], starts),
-        ranker=np.where(one, ranker[starts], SEVERAL_RANKERS),
-        row=row,
-        query=data.query_codes[np.searchsorted(data.offsets, row, side="right") - 1],
-    )
-
-
-def _sums(place: Whole, values: Whole, size: int) -> Whole:
-    sums = np.zeros(size, dtype=np.int64)
-    np.add.at(sums, place, values)
-    return sums
+def sums_by(where: NDArray[Any], values: NDArray[Any], size: int) -> Whole:
+    """Add up integers by place; sums below 2^53 are exact as floats."""
+    return np.bincount(where, weights=values, minlength=size).astype(np.int64)

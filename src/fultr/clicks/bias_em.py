@@ -24,7 +24,7 @@ from fultr.clicks.bias_resampling import (
     refuse_unusable,
     settings_of,
 )
-from fultr.data import ClickLog, CompactLog
+from fultr.data import ClickLog, Counts
 from fultr.errors import InputError
 
 Whole = NDArray[np.int64]
@@ -46,7 +46,7 @@ NOT_TESTED = (
 
 
 def estimate_bias_em(
-    log: ClickLog | CompactLog, *, relevance: Relevance = "items", **options: Unpack[BiasOptions]
+    log: ClickLog | Counts, *, relevance: Relevance = "items", **options: Unpack[BiasOptions]
 ) -> BiasEstimate:
     """Estimate examination and relevance together by expectation-maximisation (Wang et al., WSDM 2018).
 
@@ -72,7 +72,8 @@ def estimate_bias_em(
     if relevance not in ("items", "features"):
         raise InputError("must be 'items' or 'features'", column="relevance", value=relevance)
     settings = settings_of(dict(options))
-    cells = item_cells(log, settings.longest)
+    counts = log.compact()
+    cells = item_cells(counts, settings.longest)
     impressions, clicks = cells.totals()
     blocks = blocks_of(cells.query, settings.rng)
     pairs = pairs_of(cells, blocks, impressions.size, between_rankers=False)
@@ -84,7 +85,7 @@ def estimate_bias_em(
     part, block = _taking_part(cells, known, pairs.used if by_item else None, blocks)
     model: HiddenClickModel = MixtureModel(part, known.size)
     if not by_item:
-        model = RegressionModel(part, known.size, log.data.features[part.row])
+        model = RegressionModel(part, known.size, counts.data.features[part.row])
     state, at_rest = climb(model)
     logs = relative_logs(state, known.size)
     tables = pairs.tables_of(known)
@@ -104,7 +105,7 @@ def estimate_bias_em(
         residual=pair_residuals(tables.sum(axis=0), logs),
         resampled_residual=pair_residuals(drawn_tables, resampled),
         queries=blocks.queries,
-        deepest=deepest_position(log),
+        deepest=deepest_position(counts),
         notes=[
             NO_INTERVENTION,
             *([] if pairs.used.any() else [NOT_TESTED]),

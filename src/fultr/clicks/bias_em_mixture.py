@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from fultr.clicks.bias_cells import ItemCells
 from fultr.clicks.bias_em_steps import EDGE, examination_of, starting_examination
-from fultr.compiled import compiled
+from fultr.data.grouping import run_starts
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 VALUES = 21
 """How many values of relevance there are, the squares of evenly spaced numbers from 0 to 1."""
+
+ITEMS_A_BLOCK = 1 << 15
+"""Documents whose probabilities are held at a time, 5 MB of them."""
 
 LEAST_SHARE = 1e-13
 """The smallest probability of a value."""
@@ -42,11 +45,17 @@ class MixtureModel:
     positions: int
 
     @cached_property
-    def _columns(self) -> tuple[Whole, Whole, Whole, Whole]:
-        """Where the cells of each item start, with their number at the end; then what the cells hold."""
+    def _blocks(self) -> list[_Block]:
+        """All items, some of them at a time."""
         cells = self.cells
-        starts = np.concatenate([np.flatnonzero(np.diff(cells.item, prepend=-1)), [cells.item.size]])
-        return starts, cells.position, cells.impressions, cells.clicks
+        shape = (cells.row.size, self.positions)
+        starts = np.append(run_starts(cells.item), cells.item.size)
+        clicks, unclicked = (
+            csr_array((values.astype(np.float64), cells.position, starts), shape=shape)
+            for values in (cells.clicks, cells.impressions - cells.clicks)
+        )
+        blocks = (slice(start, start + ITEMS_A_BLOCK) for start in range(0, cells.row.size, ITEMS_A_BLOCK))
+        return [_Block(items, clicks[items], unclicked[items]) for items in blocks]
 
     def start(self) -> Array:
         """Return a state in which all values are equally likely."""
@@ -56,18 +65,21 @@ class MixtureModel:
 
     def step(self, state: Array) -> Array:
         """Expect what is hidden, and maximise given that."""
-        examined, share = np.zeros(self.positions), np.zeros(VALUES)
+        cells, logs = self.cells, self._logs(state)
         chance, relevance = self._chances(state)
         though_not_clicked = chance * (1 - relevance) / (1 - chance * relevance)
-        _expect(*self._columns, *self._logs(state), though_not_clicked, examined, share)
-        impressions = np.bincount(self.cells.position, weights=self.cells.impressions)
+        examined, share = np.bincount(cells.position, weights=cells.clicks), np.zeros(VALUES)
+        for block in self._blocks:
+            probability, _ = block.probabilities(*logs)
+            examined += np.sum((block.unclicked.T @ probability) * though_not_clicked, axis=1)
+            share += probability.sum(axis=0)
+        impressions = np.bincount(cells.position, weights=cells.impressions)
         return np.concatenate([np.log(examined / impressions), share / share.sum()])
 
     def value(self, state: Array) -> float:
         """Return the log-likelihood."""
-        nowhere = np.zeros((self.positions, VALUES))
         logs = self._logs(state)
-        return _expect(*self._columns, *logs, nowhere, np.zeros(self.positions), np.zeros(VALUES))
+        return sum(block.probabilities(*logs)[1] for block in self._blocks)
 
     def influence(self, state: Array, block: Whole, blocks: int) -> Array:
         """Return by how much each block of queries moves log v_k - log v_1, to first order.
@@ -75,12 +87,18 @@ class MixtureModel:
         The slopes of a block over the information, which is the sum of squares of those of the documents.
         """
         chance, relevance = self._chances(state)
-        rest = 1 - chance * relevance
+        odds, logs = chance * relevance / (1 - chance * relevance), self._logs(state)
         size = self.positions + VALUES
         slopes, information = np.zeros((blocks, size)), np.zeros((size, size))
-        logs = self._logs(state)
-        share = np.exp(logs[2])
-        _add_slopes(*self._columns, *logs, chance * relevance, rest, share, block, slopes, information)
+        for items in self._blocks:
+            probability, _ = items.probabilities(*logs)
+            # by log v_k, which every click raises and every impression without one lowers; then by log pi_m
+            by_position = items.clicks.toarray() - items.unclicked.toarray() * (probability @ odds.T)
+            slope = np.hstack([by_position, probability - np.exp(logs[2])])
+            own = block[items.items]
+            members = csr_array((np.ones(own.size), (own, np.arange(own.size))), shape=(blocks, own.size))
+            slopes += members @ slope
+            information += slope.T @ slope
         moved = slopes @ np.linalg.pinv(information, rcond=LEAST_INFORMATION, hermitian=True)
         return np.asarray(moved[:, : self.positions] - moved[:, :1])
 
@@ -97,93 +115,18 @@ class MixtureModel:
         return np.log(rate), np.log1p(-rate), np.log(share / share.sum())
 
 
-@compiled
-def _weigh(
-    start: int,
-    stop: int,
-    position: Any,
-    impressions: Any,
-    clicks: Any,
-    log_click: Any,
-    log_none: Any,
-    log_share: Any,
-    weight: Any,
-) -> float:
-    """Fill in the probabilities of the values, given a document's clicks; return its log-likelihood."""
-    weight[:] = log_share
-    for cell in range(start, stop):
-        where, clicked, unclicked = position[cell], clicks[cell], impressions[cell] - clicks[cell]
-        for value in range(weight.size):
-            weight[value] += clicked * log_click[where, value] + unclicked * log_none[where, value]
-    highest, total = weight.max(), 0.0
-    for value in range(weight.size):
-        weight[value] = np.exp(weight[value] - highest)
-        total += weight[value]
-    weight /= total
-    return float(highest + np.log(total))
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some items, and their clicks and impressions without a click by position."""
 
+    items: slice
+    clicks: csr_array
+    unclicked: csr_array
 
-@compiled
-def _expect(
-    starts: Any,
-    position: Any,
-    impressions: Any,
-    clicks: Any,
-    log_click: Any,
-    log_none: Any,
-    log_share: Any,
-    though_not_clicked: Any,
-    examined: Any,
-    share: Any,
-) -> float:
-    """Add up how often positions were examined and documents had each value; return the log-likelihood."""
-    weight = np.empty(share.size)
-    likelihood = 0.0
-    for item in range(starts.size - 1):
-        start, stop = starts[item], starts[item + 1]
-        likelihood += _weigh(
-            start, stop, position, impressions, clicks, log_click, log_none, log_share, weight
-        )
-        share += weight
-        for cell in range(start, stop):
-            where = position[cell]
-            part = 0.0
-            for value in range(weight.size):
-                part += weight[value] * though_not_clicked[where, value]
-            examined[where] += clicks[cell] + (impressions[cell] - clicks[cell]) * part
-    return likelihood
-
-
-@compiled
-def _add_slopes(
-    starts: Any,
-    position: Any,
-    impressions: Any,
-    clicks: Any,
-    log_click: Any,
-    log_none: Any,
-    log_share: Any,
-    rate: Any,
-    rest: Any,
-    share: Any,
-    block: Any,
-    slopes: Any,
-    information: Any,
-) -> None:
-    """Add up slopes of the log-likelihood by log v_k and by the logarithms of the shares."""
-    positions = slopes.shape[1] - share.size
-    weight, slope = np.empty(share.size), np.empty(slopes.shape[1])
-    for item in range(starts.size - 1):
-        start, stop = starts[item], starts[item + 1]
-        _weigh(start, stop, position, impressions, clicks, log_click, log_none, log_share, weight)
-        slope[:] = 0.0
-        for cell in range(start, stop):
-            where = position[cell]
-            for value in range(weight.size):
-                missed = clicks[cell] - impressions[cell] * rate[where, value]
-                slope[where] += weight[value] * missed / rest[where, value]
-        slope[positions:] = weight - share
-        slopes[block[item]] += slope
-        for row in range(slope.size):
-            for column in range(slope.size):
-                information[row, column] += slope[row] * slope[column]
+    def probabilities(self, log_click: Array, log_none: Array, log_share: Array) -> tuple[Array, float]:
+        """Return how likely each item has each value, given its clicks; and the log-likelihood of them."""
+        logs = self.clicks @ log_click + self.unclicked @ log_none + log_share
+        highest = logs.max(axis=1, keepdims=True)
+        probability = np.exp(logs - highest)
+        total = probability.sum(axis=1, keepdims=True)
+        return probability / total, float(highest.sum() + np.log(total).sum())

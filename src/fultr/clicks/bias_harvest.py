@@ -7,7 +7,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fultr.clicks.bias_cells import deepest_position, item_cells
+from fultr.clicks.bias_cells import counts_of_rankers, deepest_position, item_cells
 from fultr.clicks.bias_estimate import BiasEstimate
 from fultr.clicks.bias_pairs import fitted_logs, linked_to_first, pair_residuals, pairs_of
 from fultr.clicks.bias_resampling import (
@@ -18,7 +18,7 @@ from fultr.clicks.bias_resampling import (
     refuse_unusable,
     settings_of,
 )
-from fultr.data import ClickLog, CompactLog
+from fultr.data import ClickLog, Counts
 from fultr.errors import InputError
 
 MAY_BE_CONFOUNDED = (
@@ -28,7 +28,7 @@ MAY_BE_CONFOUNDED = (
 
 
 def estimate_bias_harvest(
-    log: ClickLog | CompactLog,
+    log: ClickLog | Counts,
     *,
     ranker: ArrayLike | None = None,
     randomised: bool = False,
@@ -49,8 +49,8 @@ def estimate_bias_harvest(
     log
         The log, empty impressions kept.
     ranker
-        The ranker of each impression, by name or number. Only positions that two different rankers gave to a
-        document are then compared.
+        The ranker of each impression, by name or number; or, of counts made with `context="ranker"`, the name
+        of that column. Only positions that two different rankers gave to a document are then compared.
     randomised
         Say that positions vary by chance alone.
     **options
@@ -66,12 +66,13 @@ def estimate_bias_harvest(
     [1.0, 0.5, 0.3, 0.2, 0.2]
     """
     settings = settings_of(dict(options))
-    cells = item_cells(log, settings.longest, ranker)
+    counts, by_ranker = counts_of_rankers(log, ranker), ranker is not None
+    cells = item_cells(counts, settings.longest, by_ranker=by_ranker)
     impressions, clicks = cells.totals()
     blocks = blocks_of(cells.query, settings.rng)
-    pairs = pairs_of(cells, blocks, impressions.size, between_rankers=ranker is not None)
+    pairs = pairs_of(cells, blocks, impressions.size, between_rankers=by_ranker)
     if impressions.size and impressions[0] and not pairs.used.any():
-        whom = "" if ranker is None else " by two different rankers"
+        whom = " by two different rankers" if by_ranker else ""
         raise InputError(f"no document was shown at two positions{whom}: nothing can be harvested")
     compared = np.bincount(
         cells.position[pairs.used], weights=cells.clicks[pairs.used], minlength=impressions.size
@@ -92,6 +93,6 @@ def estimate_bias_harvest(
         residual=pair_residuals(whole, logs),
         resampled_residual=pair_residuals(drawn, resampled),
         queries=blocks.queries,
-        deepest=deepest_position(log),
-        notes=[] if randomised or ranker is not None else [MAY_BE_CONFOUNDED],
+        deepest=deepest_position(counts),
+        notes=[] if randomised or by_ranker else [MAY_BE_CONFOUNDED],
     ).summed_up(settings)

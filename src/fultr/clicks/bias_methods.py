@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fultr.clicks.bias_cells import item_cells, of_impressions
+from fultr.clicks.bias_cells import NO_SINGLE_IMPRESSIONS, counts_of_rankers, item_cells, labels_of
 from fultr.clicks.bias_em import Relevance, estimate_bias_em
 from fultr.clicks.bias_estimate import METHODS, BiasEstimate, Method
 from fultr.clicks.bias_harvest import estimate_bias_harvest
 from fultr.clicks.bias_pairs import pairs_of
 from fultr.clicks.bias_resampling import BiasOptions, Blocks, settings_of
 from fultr.clicks.bias_swap import estimate_bias_swap
-from fultr.data import ClickLog, CompactLog
-from fultr.data.ids import as_ids
+from fultr.data import ClickLog, Counts
+from fultr.data.ids import distinct
 from fultr.errors import InputError
 
 
@@ -52,7 +53,7 @@ OF_IMPRESSIONS = ("swap_rank", "swapped", "ranker")
 
 @overload
 def estimate_bias(
-    log: ClickLog | CompactLog,
+    log: ClickLog | Counts,
     method: Method | Literal["auto"] = "auto",
     *,
     context: None = None,
@@ -62,19 +63,19 @@ def estimate_bias(
 
 @overload
 def estimate_bias(
-    log: ClickLog | CompactLog,
+    log: ClickLog | Counts,
     method: Method | Literal["auto"] = "auto",
     *,
-    context: Mapping[str, ArrayLike],
+    context: Mapping[str, ArrayLike] | str,
     **inputs: Unpack[MethodInputs],
 ) -> dict[str, BiasEstimate]: ...
 
 
 def estimate_bias(
-    log: ClickLog | CompactLog,
+    log: ClickLog | Counts,
     method: Method | Literal["auto"] = "auto",
     *,
-    context: Mapping[str, ArrayLike] | None = None,
+    context: Mapping[str, ArrayLike] | str | None = None,
     **inputs: Unpack[MethodInputs],
 ) -> BiasEstimate | dict[str, BiasEstimate]:
     """Estimate the position bias of a log, or one for each context.
@@ -86,8 +87,9 @@ def estimate_bias(
     method
         "swap", "harvest" or "em"; by default the first of them that the log supports.
     context
-        A name and a value for each impression, such as ``{"device": [...]}``: each value gets a curve of its
-        own, from its impressions alone, and they are returned by value.
+        A name and a value for each impression, such as ``{"device": [...]}``; or, of counts made with
+        ``context="device"``, that name. Each value gets a curve of its own, from its impressions alone, and
+        they are returned by value.
     **inputs
         See `MethodInputs`. What a method does not use is left aside.
 
@@ -104,46 +106,47 @@ def estimate_bias(
     """
     given = _checked(dict(inputs))
     if context is None:
-        return _estimate(log, method, given)
-    if isinstance(log, CompactLog):
-        problem = "a compacted log does not know its impressions; give the log itself"
-        raise InputError(problem, column="context")
+        return _Told(log, given).estimate(method)
+    found = {}
+    for name, label, part, own in _parts(log, context, given):
+        try:
+            estimate = _Told(part, own).estimate(method)
+        except InputError as error:
+            raise InputError(f"with {name} {label}: {error.problem}", column=error.column) from None
+        found[label] = replace(estimate, context=(name, label))
+    return found
+
+
+def _parts(
+    log: ClickLog | Counts, context: Mapping[str, ArrayLike] | str, given: dict[str, Any]
+) -> Iterator[tuple[str, str, ClickLog | Counts, dict[str, Any]]]:
+    """Yield the name of a context, a value of it, the part of the log that has it, and its inputs."""
+    if isinstance(log, Counts):
+        if log.context is None or context != log.context_name:
+            raise InputError(NO_SINGLE_IMPRESSIONS, column="context")
+        for value in log.context_values:
+            yield log.context_name, value, log.of_context(value), given
+        return
     if not isinstance(context, Mapping) or len(context) != 1:
         problem = "must be a name with one value for each impression, such as {'device': [...]}"
         raise InputError(problem, column="context", value=context)
     ((name, values),) = context.items()
-    of_impressions(values, len(log), name)
-    labels = as_ids(values, name)
-    found = {}
-    for label in np.unique(labels):
+    labels = labels_of(values, len(log), name)
+    for label in distinct(labels):
         chosen = np.flatnonzero(labels == label)
         own = {key: _of(value, chosen) if key in OF_IMPRESSIONS else value for key, value in given.items()}
-        try:
-            estimate = _estimate(log[chosen], method, own)
-        except InputError as error:
-            raise InputError(f"with {name} {label}: {error.problem}", column=error.column) from None
-        found[str(label)] = replace(estimate, context=(str(name), str(label)))
-    return found
+        yield str(name), str(label), log[chosen], own
 
 
 def supported_methods(
-    log: ClickLog | CompactLog, *, swap_rank: ArrayLike | None = None, ranker: ArrayLike | None = None
+    log: ClickLog | Counts, *, swap_rank: ArrayLike | None = None, ranker: ArrayLike | None = None
 ) -> tuple[Method, ...]:
     """Return the methods that a log supports, those that rest on less first.
 
     "swap" needs to know the swaps, "harvest" documents at several positions (given by different rankers, if
     these are named), and "em" documents at several positions for whatever reason.
     """
-    longest = settings_of({}).longest
-    methods: list[Method] = [] if swap_rank is None or isinstance(log, CompactLog) else ["swap"]
-    for method, rankers in (("harvest", ranker), ("em", None)):
-        cells = item_cells(log, longest, rankers)
-        one_block = Blocks(np.zeros(cells.row.size, dtype=np.int64), 1, 1)
-        positions = int(cells.position.max(initial=-1)) + 1
-        pairs = pairs_of(cells, one_block, positions, between_rankers=rankers is not None)
-        if positions and pairs.documents[0].any():
-            methods.append("harvest" if method == "harvest" else "em")
-    return tuple(methods)
+    return _Told(log, {"swap_rank": swap_rank, "ranker": ranker}).supported
 
 
 @dataclass(frozen=True)
@@ -181,24 +184,23 @@ class BiasComparison:
         return rows
 
 
-def compare_biases(log: ClickLog | CompactLog, **inputs: Unpack[MethodInputs]) -> BiasComparison:
+def compare_biases(log: ClickLog | Counts, **inputs: Unpack[MethodInputs]) -> BiasComparison:
     """Estimate the position bias by every method that the log supports, and say where they disagree.
 
     Methods disagree at a position where their intervals do not meet. Intervals of the same clicks are not
     independent, so that methods may differ in truth without disagreeing here.
     """
-    given = _checked(dict(inputs))
+    told = _Told(log, _checked(dict(inputs)))
     estimates: dict[str, BiasEstimate] = {}
     refused: dict[str, str] = {}
-    supported = supported_methods(log, swap_rank=given.get("swap_rank"), ranker=given.get("ranker"))
-    if not supported:
+    if not told.supported:
         raise InputError(
             "the log supports no method: swaps are not named, and no document was shown at position 1 and"
             " another"
         )
-    for method in supported:
+    for method in told.supported:
         try:
-            estimates[method] = _estimate(log, method, given)
+            estimates[method] = told.estimate(method)
         except InputError as error:
             refused[method] = str(error)
     disagreements = [
@@ -215,28 +217,53 @@ def _apart(one: BiasEstimate, other: BiasEstimate) -> list[int]:
     return [at + 1 for at in range(shared) if one.low[at] > other.high[at] or other.low[at] > one.high[at]]
 
 
-def _estimate(
-    log: ClickLog | CompactLog, method: Method | Literal["auto"], given: dict[str, Any]
-) -> BiasEstimate:
-    if method == "auto":
-        supported = supported_methods(log, swap_rank=given.get("swap_rank"), ranker=given.get("ranker"))
-        method = supported[0] if supported else "em"
-    if method not in METHODS:
-        problem = f"must be one of: auto, {', '.join(METHODS)}"
-        raise InputError(problem, column="method", value=method)
-    options: Any = {key: value for key, value in given.items() if key in BiasOptions.__annotations__}
-    own = {key: given[key] for key in INPUTS_OF[method] if given.get(key) is not None}
-    if method == "harvest":
-        return estimate_bias_harvest(log, **own, **options)
-    if method == "em":
-        return estimate_bias_em(log, **own, **options)
-    if isinstance(log, CompactLog):
-        problem = "a compacted log does not know its impressions; give the log itself"
-        raise InputError(problem, column="swap_rank")
-    if "swap_rank" not in own:
-        problem = "swap interventions need the position swapped with the first, for each impression"
-        raise InputError(problem, column="swap_rank")
-    return estimate_bias_swap(log, **own, **options)
+@dataclass(frozen=True, eq=False)
+class _Told:
+    """A log with what is told of it, `MethodInputs`; it is counted at most once, whatever the methods."""
+
+    log: ClickLog | Counts
+    given: dict[str, Any]
+
+    @cached_property
+    def counts(self) -> Counts:
+        return counts_of_rankers(self.log, self.given.get("ranker"))
+
+    @cached_property
+    def supported(self) -> tuple[Method, ...]:
+        by_ranker = self.given.get("ranker") is not None
+        cells = item_cells(self.counts, settings_of({}).longest, by_ranker=by_ranker)
+        one_block = Blocks(np.zeros(cells.row.size, dtype=np.int64), 1, 1)
+        positions = int(cells.position.max(initial=-1)) + 1
+
+        def compares_first(between_rankers: bool) -> bool:
+            pairs = pairs_of(cells, one_block, positions, between_rankers=between_rankers)
+            return bool(pairs.documents[:1].any())
+
+        swaps = self.given.get("swap_rank") is not None and not isinstance(self.log, Counts)
+        is_supported = {"swap": swaps, "harvest": compares_first(by_ranker), "em": compares_first(False)}
+        return tuple(method for method in METHODS if is_supported[method])
+
+    def estimate(self, method: Method | Literal["auto"]) -> BiasEstimate:
+        if method == "auto":
+            method = self.supported[0] if self.supported else "em"
+        if method not in METHODS:
+            problem = f"must be one of: auto, {', '.join(METHODS)}"
+            raise InputError(problem, column="method", value=method)
+        given = self.given
+        options: Any = {key: value for key, value in given.items() if key in BiasOptions.__annotations__}
+        own = {key: given[key] for key in INPUTS_OF[method] if given.get(key) is not None}
+        if method == "harvest":
+            if "ranker" in own:
+                own["ranker"] = self.counts.context_name
+            return estimate_bias_harvest(self.counts, **own, **options)
+        if method == "em":
+            return estimate_bias_em(self.counts, **own, **options)
+        if isinstance(self.log, Counts):
+            raise InputError(NO_SINGLE_IMPRESSIONS, column="swap_rank")
+        if "swap_rank" not in own:
+            problem = "swap interventions need the position swapped with the first, for each impression"
+            raise InputError(problem, column="swap_rank")
+        return estimate_bias_swap(self.log, **own, **options)
 
 
 def _checked(inputs: dict[str, Any]) -> dict[str, Any]:

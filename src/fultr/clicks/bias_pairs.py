@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from fultr.clicks.bias_cells import ItemCells
+from fultr.clicks.bias_cells import SEVERAL_RANKERS, ItemCells
 from fultr.clicks.bias_resampling import LEAST_LOG, Blocks
-from fultr.compiled import compiled
 
 Array = NDArray[np.float64]
 
@@ -64,51 +62,30 @@ class Pairs:
 
 def pairs_of(cells: ItemCells, blocks: Blocks, positions: int, *, between_rankers: bool) -> Pairs:
     """Sum up over documents; with `between_rankers`, only what two different rankers did is compared."""
-    tables = np.zeros((blocks.count, 2, positions, positions))
-    documents = np.zeros((positions, positions), dtype=np.int64)
+    shape = (positions, positions)
+    clicked, compared = np.zeros((2, blocks.count * positions**2))
+    documents = np.zeros(positions**2, dtype=np.int64)
     used = np.zeros(cells.item.size, dtype=np.bool_)
-    _add_pairs(
-        np.concatenate([np.flatnonzero(np.diff(cells.item, prepend=-1)), [cells.item.size]]),
-        cells.position,
-        cells.impressions,
-        cells.clicks,
-        cells.ranker,
-        blocks.of_query,
-        between_rankers,
-        tables,
-        documents,
-        used,
-    )
-    return Pairs(tables, documents, used)
-
-
-@compiled
-def _add_pairs(
-    starts: Any,
-    position: Any,
-    impressions: Any,
-    clicks: Any,
-    ranker: Any,
-    block: Any,
-    between_rankers: bool,
-    tables: Any,
-    documents: Any,
-    used: Any,
-) -> None:
-    for item in range(starts.size - 1):
-        for one in range(starts[item], starts[item + 1]):
-            for other in range(one + 1, starts[item + 1]):
-                if between_rankers and ranker[one] >= 0 and ranker[one] == ranker[other]:
-                    continue
-                here, there = position[one], position[other]
-                tells = impressions[one] * impressions[other] / (impressions[one] + impressions[other])
-                tables[block[item], 0, here, there] += tells * clicks[one] / impressions[one]
-                tables[block[item], 0, there, here] += tells * clicks[other] / impressions[other]
-                tables[block[item], 1, here, there] += tells
-                tables[block[item], 1, there, here] += tells
-                documents[here, there] += 1
-                documents[there, here] += 1
-                used[one] = used[other] = True
+    shown = cells.impressions.astype(np.float64)
+    for apart in range(1, cells.item.size):
+        # the cells of an item stand together, so that all its pairs come up as cells so far apart
+        one = np.flatnonzero(cells.item[apart:] == cells.item[:-apart])
+        if not one.size:
+            break
+        if between_rankers:
+            known = cells.ranker[one] != SEVERAL_RANKERS
+            one = one[~known | (cells.ranker[one] != cells.ranker[one + apart])]
+        other = one + apart
+        used[one] = used[other] = True
+        tells = shown[one] * shown[other] / (shown[one] + shown[other])
+        block = blocks.of_query[cells.item[one]]
+        for here, there in ((one, other), (other, one)):
+            pair = cells.position[here] * positions + cells.position[there]
+            np.add.at(clicked, block * positions**2 + pair, tells * cells.clicks[here] / shown[here])
+            np.add.at(compared, block * positions**2 + pair, tells)
+            np.add.at(documents, pair, 1)
+    tables = np.stack([sums.reshape(blocks.count, *shape) for sums in (clicked, compared)], axis=1)
+    return Pairs(tables, documents.reshape(shape), used)
 
 
 def linked_to_first(links: NDArray[np.bool_], enough: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import whole_numbers
-from fultr.clicks.bias_cells import deepest_position, of_impressions, refuse_dropped
+from fultr.clicks.bias_cells import of_impressions, refuse_dropped
 from fultr.clicks.bias_estimate import BiasEstimate
 from fultr.clicks.bias_resampling import (
     BiasOptions,
@@ -68,7 +68,8 @@ def estimate_bias_swap(
     refuse_dropped(log)
     position_drawn, exchanged = _experiment(log, swap_rank, swapped)
     shown = log.position[log.position != NOT_SHOWN]
-    deepest = min(deepest_position(log), settings.longest)
+    deepest_shown = int(shown.max(initial=0))
+    deepest = min(deepest_shown, settings.longest)
     impressions = np.bincount(shown, minlength=deepest + 1)[1 : deepest + 1]
     clicks = np.bincount(log.position[log.click], minlength=deepest + 1)[1 : deepest + 1]
     blocks = blocks_of(log.data.query_codes[log.lists], settings.rng)
@@ -94,7 +95,7 @@ def estimate_bias_swap(
         residual=found.residuals(),
         resampled_residual=drawn.residuals(),
         queries=blocks.queries,
-        deepest=deepest_position(log),
+        deepest=deepest_shown,
     ).summed_up(settings)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from fultr.arguments import checked_number
 from fultr.click_model import PositionBias
-from fultr.data import ClickLog, CompactLog
+from fultr.clicks.bias_cells import refuse_dropped
+from fultr.data import ClickLog, Counts
 from fultr.data.propensity import examination
 from fultr.errors import InputError
 
@@ -33,7 +34,7 @@ class NoiseEstimate:
 
 
 def estimate_noise(
-    log: ClickLog | CompactLog, bias: PositionBias | None = None, *, level: float = 0.95
+    log: ClickLog | Counts, bias: PositionBias | None = None, *, level: float = 0.95
 ) -> NoiseEstimate:
     """Estimate eps_minus from the clicks on planted items.
 
@@ -58,16 +59,9 @@ def estimate_noise(
         The confidence level.
     """
     level = checked_number(level, "level", "must lie between 0 and 1", lambda given: 0 < given < 1)
-    if log.empties_dropped:
-        raise InputError(
-            "impressions without a click were dropped from the log, so click rates are unknown;"
-            " use a log that kept them"
-        )
-    planted = log.planted
-    if isinstance(log, CompactLog):
-        times, clicks = log.planted.impressions, int(log.planted.clicks.sum())
-    else:
-        times, clicks = np.ones(len(log.planted), dtype=np.int64), int(log.planted.click.sum())
+    refuse_dropped(log)
+    planted = log.compact().planted
+    times, clicks = planted.impressions, int(planted.clicks.sum())
     v = examination(planted.position, planted.propensity, bias, log.position_bias)
     total, squares = float(times @ v), float(times @ v**2)
     if total == 0:

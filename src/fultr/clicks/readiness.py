@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.click_model import PositionBias
+from fultr.clicks.bias_cells import sums_by
 from fultr.clicks.readiness_counts import (
     ClickWeights,
     Shown,
-    ShownLists,
     effective_size,
     share_of_largest,
-    sums_by,
 )
 from fultr.clicks.readiness_findings import readiness_findings
-from fultr.data import ClickLog, CompactLog, Finding, RankingDataset
+from fultr.data import ClickLog, Counts
 from fultr.data.dataset import named_groups, rows_of
 from fultr.data.ids import UNKNOWN_GROUP
-from fultr.data.inspection import ImpressionCounts, count_impressions, log_findings
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
+from fultr.logs.inspection import Finding, log_findings
 
 WORST_FIRST = ("severe", "warning", "note")
 QUANTILES = (0.5, 0.9, 0.99)
@@ -56,25 +55,16 @@ class Readiness:
         return {"findings": [finding.to_dict() for finding in self.findings], "facts": self.facts}
 
 
-def judge_readiness(
-    log: ClickLog | CompactLog,
-    position_bias: PositionBias | None = None,
-    *,
-    single_impressions: ImpressionCounts | None = None,
-) -> Readiness:
+def judge_readiness(log: ClickLog | Counts, position_bias: PositionBias | None = None) -> Readiness:
     """Judge whether a log supports training and auditing.
-
-    A compacted log gives the same numbers, but for those of single impressions, which it no longer knows.
 
     Parameters
     ----------
     log
-        The clicks.
+        The clicks. Counts that were imported from elsewhere say nothing of single impressions.
     position_bias
         How likely positions are looked at; by default the propensities in the log, or the bias it carries.
         Without any, the weights of clicks are not judged.
-    single_impressions
-        For a compacted log, what was seen of its single impressions when it was read (`stream_log`).
 
     Examples
     --------
@@ -87,24 +77,25 @@ def judge_readiness(
     >>> readiness.facts["overlap"]["pairs_at_several_positions"] > 0
     True
     """
-    counts = count_impressions(log) if isinstance(log, ClickLog) else single_impressions
-    lists, shown = ShownLists.of(log), Shown.of(log)
-    weights, examined = _weighed(log, position_bias)
-    candidates = _Candidates.of(log.data, lists, shown)
-    entries, impressions = int(lists.impressions @ log.data.lengths), int(lists.impressions.sum())
+    counts = log.compact()
+    shown = Shown.of(counts)
+    weights, examined = _weighed(counts, position_bias)
+    candidates = _Candidates.of(counts, shown)
+    lengths = counts.data.lengths
+    entries, impressions = int(counts.impressions @ lengths), int(counts.impressions.sum())
+    clicked = int(counts.clicked_impressions.sum()) if counts.knows_clicked_impressions else None
     facts = {
-        "compacted": counts is None,
-        "empties_dropped": log.empties_dropped,
+        "empties_dropped": counts.empties_dropped,
         "impressions": impressions,
-        "impressions_without_click": _without_click(log, lists),
+        "impressions_without_click": None if clicked is None else impressions - clicked,
         "clicks": int(shown.clicks_at.sum()),
-        "queries": _query_facts(log.data, lists, shown),
+        "queries": _query_facts(counts, shown),
         "candidates": {
             "pairs": int(candidates.used.sum()),
             "pairs_never_shown": int((candidates.used & (shown.place == NOT_SHOWN)).sum()),
             "entries": entries,
             "entries_not_shown": entries - int(shown.shown_at.sum()),
-            "longest_list": int(log.data.lengths[lists.used].max(initial=0)),
+            "longest_list": int(lengths[counts.impressions > 0].max(initial=0)),
         },
         "positions": _position_facts(shown),
         "depth": _depth_facts(shown),
@@ -115,20 +106,13 @@ def judge_readiness(
         },
         "examination": examined,
         "weights": None if weights is None else _weight_facts(weights),
-        "groups": _group_facts(log.data, lists, shown, candidates, weights),
-        "impressions_of_several_groups": int(lists.impressions[candidates.groups_in_list > 1].sum()),
-        "single_impressions": None if counts is None else asdict(counts),
+        "groups": _group_facts(counts, shown, candidates, weights),
+        "impressions_of_several_groups": int(counts.impressions[candidates.groups_in_list > 1].sum()),
+        "single_impressions": None if counts.facts is None else counts.facts.describe(),
     }
-    findings = [*log_findings(log, counts), *(readiness_findings(facts) if impressions else ())]
+    findings = [*log_findings(counts), *(readiness_findings(facts) if impressions else ())]
     findings.sort(key=lambda finding: WORST_FIRST.index(finding.severity))
     return Readiness(tuple(findings), facts)
-
-
-def _without_click(log: ClickLog | CompactLog, lists: ShownLists) -> int | None:
-    """Count the impressions without a click; None if counts of clicks do not tell."""
-    if isinstance(log, CompactLog) and not log.knows_clicked_impressions:
-        return None
-    return int((lists.impressions - lists.clicked).sum())
 
 
 def severe_lines(readiness: Readiness) -> list[str]:
@@ -149,10 +133,10 @@ class _Candidates:
     groups_in_list: NDArray[np.int32]
 
     @classmethod
-    def of(cls, data: RankingDataset, lists: ShownLists, shown: Shown) -> _Candidates:
+    def of(cls, counts: Counts, shown: Shown) -> _Candidates:
+        data = counts.data
         used = np.zeros(shown.place.size, dtype=np.bool_)
-        all_used = lists.used.size == len(data)
-        used[shown.item_of_row if all_used else shown.item_of_row[rows_of(data.offsets, lists.used)]] = True
+        used[shown.item_of_row[rows_of(data.offsets, np.flatnonzero(counts.impressions))]] = True
         groups = len(data.group_names) + 1
         group = np.zeros(used.size, dtype=np.int32)
         group[shown.item_of_row] = data.group % groups
@@ -160,40 +144,39 @@ class _Candidates:
         groups_in_list = np.zeros(len(data), dtype=np.int32)
         for code, _ in named_groups(data.group_names) if len(data) else ():
             holds = np.logical_or.reduceat(data.group == code, data.offsets[:-1])
-            impressions_of[code] = lists.impressions[holds].sum()
+            impressions_of[code] = counts.impressions[holds].sum()
             groups_in_list += holds & (code != UNKNOWN_GROUP)
         return cls(used, group, impressions_of, groups_in_list)
 
 
 def _weighed(
-    log: ClickLog | CompactLog, position_bias: PositionBias | None
+    counts: Counts, position_bias: PositionBias | None
 ) -> tuple[ClickWeights | None, dict[str, Any]]:
     """Return the weights of clicks, if they are known, and where they come from."""
-    propensity = log.cells.propensity if isinstance(log, CompactLog) else log.propensity
     bias = position_bias
     if position_bias is not None:
         source = "given"
-    elif propensity is not None:
+    elif counts.cells.propensity is not None:
         source = "propensities"
-    elif log.position_bias is not None:
-        source, bias = "log", log.position_bias
+    elif counts.position_bias is not None:
+        source, bias = "log", counts.position_bias
     else:
         return None, {"source": None, "position_bias": None, "problem": None}
     examined = {"source": source, "position_bias": None if bias is None else bias.to_dict(), "problem": None}
     try:
-        return ClickWeights.of(log, position_bias), examined
+        return ClickWeights.of(counts, position_bias), examined
     except InputError as error:
         return None, {**examined, "problem": str(error)}
 
 
-def _query_facts(data: RankingDataset, lists: ShownLists, shown: Shown) -> dict[str, int]:
-    query = data.query_codes
+def _query_facts(counts: Counts, shown: Shown) -> dict[str, int]:
+    query = counts.data.query_codes
     size = int(query.max(initial=-1)) + 1
-    impressions = sums_by(query, lists.impressions, size)
-    clicked = sums_by(query, lists.clicked, size)
+    impressions = sums_by(query, counts.impressions, size)
+    clicked = sums_by(query, counts.least_clicked_impressions(), size)
     varied = np.zeros(size, dtype=np.bool_)
     rows = np.flatnonzero(shown.moved[shown.item_of_row])
-    varied[query[np.searchsorted(data.offsets, rows, side="right") - 1]] = True
+    varied[query[counts.data.list_of_row[rows]]] = True
     return {
         "shown": int((impressions > 0).sum()),
         "never_clicked": int(((impressions > 0) & (clicked == 0)).sum()),
@@ -244,18 +227,14 @@ def _weight_facts(weights: ClickWeights) -> dict[str, Any] | None:
 
 
 def _group_facts(
-    data: RankingDataset,
-    lists: ShownLists,
-    shown: Shown,
-    candidates: _Candidates,
-    weights: ClickWeights | None,
+    counts: Counts, shown: Shown, candidates: _Candidates, weights: ClickWeights | None
 ) -> dict[str, Any]:
+    data, impressions = counts.data, int(counts.impressions.sum())
     groups = len(data.group_names) + 1
     pairs = np.bincount(candidates.group[candidates.used], minlength=groups)
     never = candidates.used & (shown.place == NOT_SHOWN)
     hidden = np.bincount(candidates.group[never], minlength=groups)
     largest, merit, sizes = (None, None, None) if weights is None else weights.by_group(groups)
-    impressions = int(lists.impressions.sum())
     facts = {}
     for code, name in named_groups(data.group_names):
         if code == UNKNOWN_GROUP and not pairs[code]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from fultr.data import Finding
+from fultr.logs.inspection import Finding
 
 SMALL_PART = 0.1
 """Up to this part of the candidates, never shown or of unknown group, is nothing to worry about."""

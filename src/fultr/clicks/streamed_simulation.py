@@ -13,9 +13,8 @@ from fultr.arguments import Progress
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.drawing import IMPRESSIONS_A_STEP, Drawing, Planting, join_steps
 from fultr.data import ClickLog, RankingDataset
-from fultr.data.log_files import FeatureForm
-from fultr.data.log_parts import write_log_parts
-from fultr.data.log_summary import LogTotals
+from fultr.logs.counting import count
+from fultr.logs.writing import FeatureForm, write_log_parts
 from fultr.policy import RankingPolicy
 
 
@@ -76,24 +75,10 @@ def simulate_log(
         seed=seed,
         progress=progress,
     )
-    about = drawing.about
-    totals = LogTotals.of(about)
-
-    def counted_parts() -> Iterator[ClickLog]:
-        nonlocal totals
-        for part in _parts(drawing):
-            totals += LogTotals.of(part)
-            yield part
-
-    files = write_log_parts(about, counted_parts(), path, features=features, planted=planting is not None)
-    summary = totals.describe(
-        about.data,
-        position_bias=about.position_bias,
-        noise=about.noise,
-        empties_dropped=about.empties_dropped,
-        propensity_column=False,
-    )
-    return SimulatedLog(files, summary)
+    about, planted = drawing.about, planting is not None
+    files = write_log_parts(about, _parts(drawing), path, features=features, planted=planted)
+    summary = count(files[0], features=[]).describe()
+    return SimulatedLog(files, {**summary, "features": data.features.shape[1]})
 
 
 def _parts(drawing: Drawing) -> Iterator[ClickLog]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import Counts, RankingDataset
 from fultr.errors import InputError
 
 FEW_GROUPS = 3
@@ -213,13 +213,13 @@ def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype = torch.
 
 
 def evidence_from_clicks(
-    log: ClickLog | CompactLog,
+    counts: Counts,
     position_bias: PositionBias | None = None,
     *,
     clip: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Evidence:
-    """Estimate the merit of each item of `log.data` from clicks by inverse propensity scores (section 3.2).
+    """Estimate the merit of each item from clicks by inverse propensity scores (section 3.2).
 
     M^_q(d) = c_{q,d} / p(o_{q,d} = 1 | sigma_q), summed over the impressions of the list
 
@@ -227,8 +227,9 @@ def evidence_from_clicks(
 
     Parameters
     ----------
-    log
-        The clicks. Compacting a log merges its lists and changes no mean.
+    counts
+        The clicks; of a `ClickLog`, what its `compact()` returns. The rows of the evidence are those of
+        `counts.data`, which need not be in the order of the log's own data.
     position_bias
         The examination probabilities; by default the propensities in the log, or the bias it carries.
     clip
@@ -236,21 +237,17 @@ def evidence_from_clicks(
     dtype
         The floating type of the evidence.
     """
-    data, propensity = log.data, log.propensities(position_bias)
-    weights = log.ips_weights(position_bias, clip=clip)
+    _check_counts(counts)
+    data, cells, propensity = counts.data, counts.cells, counts.propensities(position_bias)
+    weights = counts.ips_weights(position_bias, clip=clip)
     whole = np.ones_like(propensity) if clip is None else np.minimum(1.0, clip * propensity)
-    shown = np.where(propensity > 0, whole, 0.0)
-    if isinstance(log, ClickLog):
-        row, impressions = log.row_of_entry, log.impressions_of_lists()
-        weights = _sum_by_row(row, weights, data.rows)
-    else:
-        row, impressions, shown = log.cells.row, log.impressions, shown * log.cells.impressions
+    shown = np.where(propensity > 0, whole, 0.0) * cells.impressions
     return Evidence(
         candidates=Candidates.of(data),
         weight=_as_tensor(weights, dtype),
-        impressions=_as_tensor(impressions, dtype),
-        shown=_as_tensor(_sum_by_row(row, shown, data.rows), dtype),
-        empties_dropped=log.empties_dropped,
+        impressions=_as_tensor(counts.impressions, dtype),
+        shown=_as_tensor(np.bincount(cells.row, weights=shown, minlength=data.rows), dtype),
+        empties_dropped=counts.empties_dropped,
     )
 
 
@@ -313,10 +310,13 @@ def effective_sample_size(
     return float(given.sum() ** 2 / squares.sum())
 
 
+def _check_counts(given: object) -> None:
+    """Refuse a `ClickLog`: taken for the rows of its own data, evidence would be about other items."""
+    if not isinstance(given, Counts):
+        problem = "must be Counts, such as log.compact(), whose rows the evidence is about"
+        raise InputError(problem, column="counts", value=type(given).__name__)
+
+
 def _as_tensor(values: NDArray[Any], dtype: torch.dtype) -> Tensor:
     # a copy, since arrays read from files may be locked against writing, which torch does not like
     return torch.from_numpy(values.astype(np.float64)).to(dtype)
-
-
-def _sum_by_row(row: NDArray[np.int64], values: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
-    return np.asarray(np.bincount(row, weights=values, minlength=rows), dtype=np.float64)

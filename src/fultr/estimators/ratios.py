@@ -67,7 +67,7 @@ def inverse_merit_from_clicks(
 ) -> InverseMerit:
     """Plug in the merit of each impression by itself, estimated from its clicks: M^(G_i) = sum c / p.
 
-    Not linear in the clicks, so a compacted log does not do. For the parameters see `evidence_from_clicks`.
+    Not linear in the clicks, so counts do not do. For the parameters see `evidence_from_clicks`.
     """
     candidates = Candidates.of(log.data)
     group = log.data.group[log.row_of_entry]

@@ -25,6 +25,7 @@ from fultr.evaluation.contributions import (
 from fultr.evaluation.inputs import (
     Data,
     ScoringPolicy,
+    counted,
     evidence_of,
     examination_of,
     lists_of,
@@ -58,8 +59,8 @@ def evaluate(
         rankings from the Plackett-Luce model of the scores, or always ranks by falling score (ties in the
         order of the rows).
     data
-        Lists with relevance, each counting as one impression; or a log of clicks, raw or compacted, whose
-        clicks weigh 1 / propensity.
+        Lists with relevance, each counting as one impression; or a log of clicks, whose clicks
+        weigh 1 / propensity. The policy scores the rows of `log.compact().data`.
     position_bias
         The examination of positions, which gives exposure; by default that of the log, or else that of the
         policy. Clicks are weighed by the propensities of the log or, if it has none, by this too.
@@ -85,10 +86,10 @@ def evaluate(
     <Evaluation: dcg 1.4417, ndcg 0.8840, average_rank 2.00, disparity -0.1859>
     """
     _check_options(at, intervals, resamples, accuracy)
-    lists, rng = lists_of(data), random_generator(seed)
-    from_relevance = isinstance(data, RankingDataset)
-    bias = examination_of(position_bias, data, policy)
-    evidence = evidence_of(data, bias, noise)
+    source, rng = counted(data), random_generator(seed)
+    lists, from_relevance = lists_of(source), isinstance(source, RankingDataset)
+    bias = examination_of(position_bias, source, policy)
+    evidence = evidence_of(source, bias, noise)
     ranker = ranker_of(policy, lists, stochastic, accuracy)
     found = contributions_of(evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance)
     groups, queries = len(lists.group_names), lists.query_codes[found.lists]

@@ -10,15 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import number_array
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.estimators import Evidence, correct_noise, evidence_from_clicks, evidence_from_relevance
 from fultr.evaluation.contributions import Ranker
 from fultr.expectation.exact import Accuracy
 from fultr.expectation.race import refuse_unusable_scores
 
-Data = RankingDataset | ClickLog | CompactLog
+Data = RankingDataset | ClickLog | Counts
 """Lists with relevance, or a log of clicks on them."""
+
+Source = RankingDataset | Counts
+"""The same with clicks counted: what everything here works on."""
 
 PROBABILITY_ERROR = 1e-6
 """How far probabilities may be from adding up to 1."""
@@ -36,14 +39,19 @@ class ScoringPolicy(Protocol):
         ...
 
 
-def lists_of(data: object) -> RankingDataset:
-    """Return the lists that the data is about."""
+def counted(data: object) -> Source:
+    """Return data with the clicks of a log counted."""
     if isinstance(data, RankingDataset):
         return data
-    if isinstance(data, (ClickLog, CompactLog)):
-        return data.data
-    problem = "must be a RankingDataset with relevance, a ClickLog or a CompactLog"
+    if isinstance(data, (ClickLog, Counts)):
+        return data.compact()
+    problem = "must be a RankingDataset with relevance, a ClickLog or a Counts"
     raise InputError(problem, column="data", value=type(data).__name__)
+
+
+def lists_of(source: Source) -> RankingDataset:
+    """Return the lists that the data is about."""
+    return source if isinstance(source, RankingDataset) else source.data
 
 
 def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, accuracy: Accuracy) -> Ranker:
@@ -88,38 +96,35 @@ def _checked_probabilities(given: ArrayLike, lists: RankingDataset) -> NDArray[n
     return table
 
 
-def examination_of(asked: PositionBias | None, data: Data, policy: object) -> PositionBias | None:
+def examination_of(asked: PositionBias | None, source: Source, policy: object) -> PositionBias | None:
     """Return the position bias asked for, or else that of the log, or else that of the policy.
 
     None if there is none and none is needed: no groups that could be exposed, no clicks to be weighed by it.
     """
-    carried = None if isinstance(data, RankingDataset) else data.position_bias
+    carried = None if isinstance(source, RankingDataset) else source.position_bias
     fitted, given = getattr(policy, "position_bias_", None), getattr(policy, "position_bias", None)
     found = next((bias for bias in (asked, carried, fitted, given) if bias is not None), None)
     if isinstance(found, PositionBias):
         return found
-    if found is None and not lists_of(data).group_names and has_own_weights(data):
+    if found is None and not lists_of(source).group_names and has_own_weights(source):
         return None
     problem = "exposure needs the examination of positions; give one, such as PositionBias.power(1.0)"
     raise InputError(problem, column="position_bias", value=found)
 
 
-def has_own_weights(data: Data) -> bool:
+def has_own_weights(source: Source) -> bool:
     """Return whether relevance is known without a position bias: from labels or from logged propensities."""
-    if isinstance(data, RankingDataset):
-        return True
-    held = data.propensity if isinstance(data, ClickLog) else data.cells.propensity
-    return held is not None
+    return isinstance(source, RankingDataset) or source.cells.propensity is not None
 
 
-def evidence_of(data: Data, position_bias: PositionBias | None, noise: ClickNoise | None) -> Evidence:
+def evidence_of(source: Source, position_bias: PositionBias | None, noise: ClickNoise | None) -> Evidence:
     """Return what is known of relevance; clicks are weighed by the propensities of the log if it has them."""
     if noise is not None and not isinstance(noise, ClickNoise):
         raise InputError("must be a ClickNoise", column="noise", value=noise)
-    if isinstance(data, RankingDataset):
+    if isinstance(source, RankingDataset):
         if noise is not None:
             problem = "relevances have no click noise; leave it out, or evaluate on a log"
             raise InputError(problem, column="noise", value=noise)
-        return evidence_from_relevance(data)
-    evidence = evidence_from_clicks(data, None if has_own_weights(data) else position_bias)
+        return evidence_from_relevance(source)
+    evidence = evidence_from_clicks(source, None if has_own_weights(source) else position_bias)
     return evidence if noise is None else correct_noise(evidence, noise)

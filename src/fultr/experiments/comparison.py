@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import ClickLog, RankingDataset
+from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.experiments.figures import DCG
 from fultr.experiments.methods import METHODS, method_called
 from fultr.experiments.runs import Row, measures
 from fultr.experiments.worlds import World
 from fultr.plots import Curve, Panel, draw_panels
-from fultr.training.sources import noise_of, position_bias_of, with_groups, with_validation
+from fultr.training.sources import lists_with_groups, noise_of, position_bias_of, with_validation
 
 
 def compare(
-    log: ClickLog,
+    log: ClickLog | Counts,
     test: RankingDataset,
     methods: Sequence[str],
     *,
-    valid: ClickLog | None = None,
+    valid: ClickLog | Counts | None = None,
     position_bias: PositionBias | None = None,
     noise: ClickNoise | None = None,
     valid_share: float = 0.2,
@@ -33,7 +33,7 @@ def compare(
     Parameters
     ----------
     log
-        Clicks to train on.
+        Clicks to train on: single impressions, or counts where all methods learn from counts.
     test
         Lists with relevance, of the same features and groups.
     methods
@@ -62,11 +62,7 @@ def compare(
             raise InputError(problem, column="methods", value=name)
     bias, known = position_bias_of(position_bias, log), noise_of(noise, log)
     train, checked = with_validation(log, valid, valid_share, seed)
-    if not isinstance(train, ClickLog) or not isinstance(checked, ClickLog):
-        raise InputError("methods learn from logs of single impressions", column="log")
-    lists = with_groups(test, log.data.group_names)
-    if not isinstance(lists, RankingDataset):
-        raise InputError("must be labelled lists", column="test")
+    lists = lists_with_groups(test, log.data.group_names)
     world = World(train, checked, bias, known, None, None, lists, seed)
     if known is not None and "fultr-corrected" not in methods:
         say("only fultr-corrected takes the click noise off; name it too")

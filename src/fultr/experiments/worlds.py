@@ -16,6 +16,7 @@ from fultr.data import ClickLog, DataSplits, RankingDataset
 from fultr.datasets import german_credit, mslr, synthetic
 from fultr.errors import InputError
 from fultr.policy import RankingSVM
+from fultr.training.sources import Source
 
 BIAS = PositionBias.power(1.0)
 """v_k = 1/k."""
@@ -55,8 +56,8 @@ class World:
         Costs of large parameters to choose from on validation clicks; None leaves that to each method.
     """
 
-    log: ClickLog
-    valid: ClickLog
+    log: Source
+    valid: Source
     position_bias: PositionBias
     noise: ClickNoise | None
     train: RankingDataset | None

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.click_model import PositionBias
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import Counts, RankingDataset
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.evaluation.contributions import Ranker
+from fultr.evaluation.inputs import counted
 from fultr.expectation import examination_weights
 from fultr.policy import rank_positions
 from fultr.policy.policies import ScoredPolicy
 from fultr.report.content import Example, Item, shortened
+from fultr.training.sources import CountsOrLabels, Source, data_of, gains_of
 
 MOST_EXAMPLES = 6
 SHOWN = 10
 """Items of a ranking that an example shows."""
 
 Array = NDArray[np.float64]
-Source = ClickLog | CompactLog | RankingDataset
 
 
 def examples_of(
@@ -50,36 +50,24 @@ def examples_of(
     seed
         Which lists are drawn.
     """
-    counts = source.compact() if isinstance(source, ClickLog) else source
-    chosen = _chosen(counts, seed)
+    known = counted(source)
+    chosen = _chosen(data_of(known), gains_of(known), seed)
     if not chosen.size:
         return ()
-    lists = _Lists(counts[chosen], chosen, position_bias)
+    lists = _Lists(known[chosen], chosen, position_bias)
     ranked = {key: lists.by_policy(policy) for key, policy in policies.items()}
-    if logged is not None and isinstance(lists.source, CompactLog):
-        ranked[logged] = lists.as_logged(lists.source)
+    if logged is not None and lists.logged is not None:
+        ranked[logged] = lists.logged
     return tuple(lists.example(number, ranked) for number in range(chosen.size))
 
 
-def _data_of(source: CompactLog | RankingDataset) -> RankingDataset:
-    return source if isinstance(source, RankingDataset) else source.data
-
-
-def _evidence_of(source: CompactLog | RankingDataset) -> Array:
-    """Return what speaks for the relevance of each row: its clicks, or its relevance itself."""
-    if isinstance(source, CompactLog):
-        return source.clicks()
-    return np.zeros(source.rows) if source.relevance is None else np.asarray(source.relevance, np.float64)
-
-
-def _chosen(source: CompactLog | RankingDataset, seed: int) -> NDArray[np.int64]:
-    data = _data_of(source)
+def _chosen(data: RankingDataset, gains: Array, seed: int) -> NDArray[np.int64]:
     known = data.group != UNKNOWN_GROUP
     lists, groups = data.list_of_row, max(len(data.group_names), 1)
     present = np.zeros((len(data), groups), dtype=np.bool_)
     present[lists[known], data.group[known]] = True
-    evidence = np.bincount(lists, weights=_evidence_of(source), minlength=len(data))
-    fit = np.flatnonzero((present.sum(axis=1) >= min(2, groups)) & (evidence > 0))
+    gain = np.bincount(lists, weights=gains, minlength=len(data))
+    fit = np.flatnonzero((present.sum(axis=1) >= min(2, groups)) & (gain > 0))
     if fit.size > MOST_EXAMPLES:
         fit = np.random.default_rng(seed).choice(fit, size=MOST_EXAMPLES, replace=False)
     return np.sort(fit)
@@ -94,15 +82,27 @@ class _Ranked:
 
 
 class _Lists:
-    """The lists that were chosen."""
+    """The lists that were chosen, and what is known of them and of their rows, in words."""
 
     def __init__(
-        self, source: CompactLog | RankingDataset, numbers: NDArray[np.int64], position_bias: PositionBias
+        self, source: CountsOrLabels, numbers: NDArray[np.int64], position_bias: PositionBias
     ) -> None:
-        self.source = source
         self.numbers = numbers
-        self.data = _data_of(source)
+        self.data = data_of(source)
         self.position_bias = position_bias
+        self.logged = None if isinstance(source, RankingDataset) else self._as_logged(source)
+        self.about = [f"{length:,} candidates" for length in self.data.lengths]
+        if isinstance(source, RankingDataset):
+            self.words = [f"relevance {value:g}" for value in gains_of(source)]
+        else:
+            self.about = [
+                f"{about}, shown {times:,} time{'' if times == 1 else 's'}"
+                for about, times in zip(self.about, source.impressions.tolist(), strict=True)
+            ]
+            self.words = [
+                f"{int(clicks):,} clicks in {int(times):,} showings" if times else "never shown"
+                for clicks, times in zip(source.clicks(), source.shown(), strict=True)
+            ]
 
     def by_policy(self, policy: ScoredPolicy) -> _Ranked:
         """Rank by falling score; exposure is what drawing rankings gives, if the policy does that."""
@@ -112,7 +112,7 @@ class _Lists:
         exposure = ranker.position_weights(np.arange(self.data.rows), offsets, table)[0].numpy()
         return self._ordered(rank_positions(scores, offsets), exposure)
 
-    def as_logged(self, log: CompactLog) -> _Ranked:
+    def _as_logged(self, log: Counts) -> _Ranked:
         """Rank by falling mean exposure; what was never shown is no part of it."""
         times = np.repeat(log.impressions, self.data.lengths)
         exposure = log.logged_exposure(self.position_bias) / times
@@ -132,16 +132,15 @@ class _Lists:
         shown = {key: one.order[number][:SHOWN] for key, one in ranked.items()}
         rows = np.unique(np.concatenate(list(shown.values())))
         place = {int(row): index for index, row in enumerate(rows)}
-        length = int(self.data.lengths[number])
         return Example(
             query=self._query(number),
-            about=self._about(number, length),
+            about=self.about[number],
             items=tuple(self._item(int(row), number) for row in rows),
             rankings={
                 key: tuple((place[int(row)], float(ranked[key].exposure[row])) for row in order)
                 for key, order in shown.items()
             },
-            length=length,
+            length=int(self.data.lengths[number]),
         )
 
     def _query(self, number: int) -> str:
@@ -149,25 +148,9 @@ class _Lists:
             return f"list {self.numbers[number] + 1}"
         return shortened(self.data.query_id[number])
 
-    def _about(self, number: int, length: int) -> str:
-        if isinstance(self.source, CompactLog):
-            times = int(self.source.impressions[number])
-            return f"{length:,} candidates, shown {times:,} time{'' if times == 1 else 's'}"
-        return f"{length:,} candidates"
-
     def _item(self, row: int, number: int) -> Item:
         name = self.data.doc_id
         label = f"item {row - self.data.offsets[number] + 1}" if name is None else shortened(name[row])
         code = int(self.data.group[row])
         group = None if code == UNKNOWN_GROUP else shortened(self.data.group_names[code])
-        return Item(label, group, self._words[row])
-
-    @cached_property
-    def _words(self) -> list[str]:
-        evidence = _evidence_of(self.source)
-        if isinstance(self.source, RankingDataset):
-            return [f"relevance {value:g}" for value in evidence]
-        return [
-            f"{int(clicks):,} clicks in {int(times):,} showings" if times else "never shown"
-            for clicks, times in zip(evidence, self.source.shown(), strict=True)
-        ]
+        return Item(label, group, self.words[row])

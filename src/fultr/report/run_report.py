@@ -13,9 +13,11 @@ from fultr.arguments import Progress
 from fultr.audit import LOGGED, Estimate, RankingAudit, audit
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.readiness import judge_readiness
-from fultr.data import CompactLog, RankingDataset, inspect_dataset
+from fultr.data import RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation import evaluate
+from fultr.evaluation.inputs import counted
+from fultr.logs import inspect_dataset
 from fultr.report.content import (
     MEASURES,
     Group,
@@ -31,8 +33,8 @@ from fultr.report.content import (
 )
 from fultr.report.examples import examples_of
 from fultr.report.runs import Run, TrainedPolicy
-from fultr.report.sentences import counted, summary_of_run
-from fultr.training.sources import Source, data_of, with_validation
+from fultr.report.sentences import number_of, summary_of_run
+from fultr.training.sources import CountsOrLabels, Source, data_of, noise_of, with_validation
 
 TRAINING, VALIDATION = "training", "validation"
 KEPT_UTILITY = 0.95
@@ -72,7 +74,8 @@ def report_on_run(
     progress
         Called with what is done and with all there is to do.
     """
-    clicks = _parts_of(run, source, valid)
+    known = None if source is None else counted(source)
+    clicks = _parts_of(run, known, valid)
     logged, lacking = _logged(run, clicks, seed, progress)
     policies, unlike = _policies(run, clicks, progress)
     first = run.policies[0].ranker
@@ -94,16 +97,16 @@ def report_on_run(
             " the log, and each group's exposure and merit on training clicks."
         )
     return Report(
-        title=f"Fairness and utility of {counted(len(policies), 'ranking policy')}",
+        title=f"Fairness and utility of {number_of(len(policies), 'ranking policy')}",
         source=run.place,
-        summary=tuple(summary_of_run(run, parts, rankings, None if source is None else data_of(source))),
+        summary=tuple(summary_of_run(run, parts, rankings, None if known is None else data_of(known))),
         parts=parts,
         rankings=rankings,
         picked=policies[0].key if policy is None else policy.key,
         reference=useful.key,
-        curve=_curve(first.position_bias_, source),
-        curve_about=_about_curve(run, first.position_bias_, source),
-        findings=None if source is None else tuple(_findings(source, first.position_bias_)),
+        curve=_curve(first.position_bias_, known),
+        curve_about=_about_curve(run, first.position_bias_, known),
+        findings=None if known is None else tuple(_findings(known, first.position_bias_)),
         missing=tuple(gaps),
         settings=tuple(_settings(run)),
         level=_level(run),
@@ -129,18 +132,18 @@ def _parts(run: Run) -> Iterator[Part]:
     yield Part(TRAINING, "training clicks", "queries that the policies were trained on", limit)
 
 
-def _parts_of(run: Run, source: Source | None, valid: Source | None) -> dict[str, Source]:
+def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> dict[str, CountsOrLabels]:
     """Return what the run trained on and validated on, split as it was."""
     if source is None:
         return {}
     if run.policies[0].validation is None:
         return {TRAINING: source}
     training, validation = with_validation(source, valid, float(run.settings["valid_share"]), run.split_seed)
-    return {VALIDATION: validation, TRAINING: training}
+    return {VALIDATION: counted(validation), TRAINING: counted(training)}
 
 
 def _logged(
-    run: Run, clicks: Mapping[str, Source], seed: int, progress: Progress | None
+    run: Run, clicks: Mapping[str, CountsOrLabels], seed: int, progress: Progress | None
 ) -> tuple[list[Ranking], list[str]]:
     """Return the logged ranking, if it can be measured as the policies were, and else why not."""
     logs = {key: log for key, log in clicks.items() if not isinstance(log, RankingDataset)}
@@ -182,7 +185,7 @@ def measured_by_audit(found: RankingAudit) -> Measured:
 
 
 def _policies(
-    run: Run, clicks: Mapping[str, Source], progress: Progress | None
+    run: Run, clicks: Mapping[str, CountsOrLabels], progress: Progress | None
 ) -> tuple[list[Ranking], list[str]]:
     found: list[Ranking] = []
     unlike: list[str] = []
@@ -213,7 +216,7 @@ def _validated(run: Run, policy: TrainedPolicy) -> Measured:
         raise InputError(problem, file=f"{run.place}, {policy.name}") from None
 
 
-def _on_training(run: Run, policy: TrainedPolicy, source: Source | None) -> tuple[Measured, bool]:
+def _on_training(run: Run, policy: TrainedPolicy, source: CountsOrLabels | None) -> tuple[Measured, bool]:
     """Return the numbers of the run with those of groups, and whether these belong to them."""
     limit = run.goal.get("max_disparity")
     measured = policy.training
@@ -222,12 +225,11 @@ def _on_training(run: Run, policy: TrainedPolicy, source: Source | None) -> tupl
     if source is None:
         return measured, True
     ranker = policy.ranker
-    noise = None if isinstance(source, RankingDataset) else ranker.noise_
     found = evaluate(
         ranker,
         source,
         position_bias=ranker.position_bias_,
-        noise=noise,
+        noise=noise_of(ranker.noise_ or ClickNoise(), source),
         at=run.settings.get("top_k"),
         intervals=None,
     )
@@ -275,22 +277,21 @@ def _bounds_of_size(disparity: Estimate) -> tuple[float, float]:
     return least, max(abs(low), abs(high))
 
 
-def _examples(run: Run, source: Source, logged: Sequence[Ranking], seed: int) -> tuple[Any, ...]:
+def _examples(run: Run, source: CountsOrLabels, logged: Sequence[Ranking], seed: int) -> tuple[Any, ...]:
     policies = {policy.key: policy.ranker for policy in run.policies}
     bias = run.policies[0].ranker.position_bias_
     return examples_of(source, policies, bias, logged=logged[0].key if logged else None, seed=seed)
 
 
-def _findings(source: Source, bias: PositionBias) -> Iterator[dict[str, str]]:
+def _findings(source: CountsOrLabels, bias: PositionBias) -> Iterator[dict[str, str]]:
     if isinstance(source, RankingDataset):
         yield from (finding.to_dict() for finding in inspect_dataset(source))
         return
-    entries = source.cells if isinstance(source, CompactLog) else source
-    judged = judge_readiness(source, bias if entries.propensity is None else None)
+    judged = judge_readiness(source, bias if source.cells.propensity is None else None)
     yield from (finding.to_dict() for finding in judged.findings)
 
 
-def _curve(bias: PositionBias, source: Source | None) -> tuple[float, ...]:
+def _curve(bias: PositionBias, source: CountsOrLabels | None) -> tuple[float, ...]:
     if source is not None:
         longest = int(data_of(source).lengths.max(initial=1))
     else:
@@ -298,7 +299,7 @@ def _curve(bias: PositionBias, source: Source | None) -> tuple[float, ...]:
     return tuple(bias.curve(min(longest, POSITIONS))[1:].tolist())
 
 
-def _about_curve(run: Run, bias: PositionBias, source: Source | None) -> str:
+def _about_curve(run: Run, bias: PositionBias, source: CountsOrLabels | None) -> str:
     if run.settings.get("position_bias") is not None:
         origin = "It was given to the run."
     elif isinstance(source, RankingDataset):

@@ -41,12 +41,12 @@ def quoted(name: str) -> str:
     return f"“\u2068{name}\u2069”"
 
 
-def counted(number: int, what: str) -> str:
+def number_of(number: int, what: str) -> str:
     """Return a number of things, such as "3 policies".
 
     Examples
     --------
-    >>> counted(1, "query"), counted(2000, "query"), counted(2, "click")
+    >>> number_of(1, "query"), number_of(2000, "query"), number_of(2, "click")
     ('1 query', '2,000 queries', '2 clicks')
     """
     many = what[:-1] + "ies" if what.endswith("y") else f"{what}s"
@@ -59,13 +59,13 @@ def summary_of_run(
     """Yield what a run found, in sentences."""
     part = parts[0]
     policies = [one for one in rankings if one.kind == "policy"]
-    of = f" from {counted(len(data), 'candidate list')}" if data is not None else ""
+    of = f" from {number_of(len(data), 'candidate list')}" if data is not None else ""
     if run.command == "train":
         yield f"The run trained one ranking policy{of}. {_goal(run, policies[0])}"
     else:
         chosen = f", chosen from {run.trained:,} that were trained" if run.trained > len(policies) else ""
         yield (
-            f"The run made {counted(len(policies), 'ranking policy')}{of}{chosen}, from the most useful to"
+            f"The run made {number_of(len(policies), 'ranking policy')}{of}{chosen}, from the most useful to"
             " the fairest: λ is what disparity costs in training."
         )
     logged = next((one for one in rankings if one.kind == "logged"), None)
@@ -187,8 +187,8 @@ def _shares(ranking: Ranking, found: Measured, group: Group) -> str:
 def summary_of_audit(audit: Audit, rankings: Sequence[Ranking], part: Part) -> Iterator[str]:
     """Yield what an audit found, in sentences."""
     yield (
-        f"The audit looked at {counted(audit.clicks, 'click')} in"
-        f" {counted(audit.impressions, 'impression')} of {counted(audit.queries, 'query')}."
+        f"The audit looked at {number_of(audit.clicks, 'click')} in"
+        f" {number_of(audit.impressions, 'impression')} of {number_of(audit.queries, 'query')}."
     )
     for ranking, audited in zip(rankings, audit.rankings.values(), strict=True):
         found = ranking.measured[part.key]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import RankingDataset
 from fultr.errors import FultrError, InputError
 from fultr.evaluation import evaluate
 from fultr.training.checkpoints import Checkpoints, nothing_kept
@@ -21,7 +20,7 @@ from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, prepare
 from fultr.training.ranker import TrainableRanker
 from fultr.training.solving import Solution, Solver, Watcher
-from fultr.training.sources import Source, data_of, query_digests, single_impressions
+from fultr.training.sources import Source, data_of, noise_of, query_digests, single_impressions
 
 HIGHEST_PRICE = 30.0
 """The largest fairness weight that validation clicks are judged by: the largest of the paper's."""
@@ -144,6 +143,11 @@ class FairRanker(TrainableRanker):
         self.valid_share = valid_share
         self.seed = seed
 
+    @property
+    def needs_impressions(self) -> bool:
+        """Whether it learns as the paper does, from batches of impressions."""
+        return self.protocol == "paper"
+
     def learn(
         self,
         source: Source,
@@ -182,12 +186,12 @@ class FairRanker(TrainableRanker):
         measured = final.measure(parameters[None])
         self.training_utility_ = float(measured.utility[0])
         self.training_disparity_ = float(np.sqrt(squared(measured.disparity)[0]))
-        noise = None if isinstance(ready.valid, RankingDataset) else self.noise_
         self.validation_ = None
         if ready.validated:
             # what was chosen by them looks better there than elsewhere
             by_them = query_digests(data_of(ready.valid))
             self.training_queries_ = np.union1d(self.training_queries_, by_them)
+            noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
             found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
             self.validation_ = found.to_dict()
         return self
@@ -244,7 +248,7 @@ def _fit_as_paper(
     ranker: FairRanker, ready: Prepared, checkpoints: Checkpoints, watch: Watcher | None
 ) -> tuple[NDArray[np.float64], float, float]:
     weight, best = weight_of(ranker), None
-    source = single_impressions(ready.source)
+    source = single_impressions(ready.source, "the paper's protocol")
     for number, l2 in enumerate(ready.l2):
         found = train_as_paper(
             source,

@@ -190,7 +190,9 @@ def sweep(
     base.set_params(fairness_weight=float(weights[0]), seed=int(seeds[0]))
     if l2 is not None:
         base.set_params(l2=l2)
-    ready = prepare(base, source_of(X), valid)
+    impressions = base.needs_impressions
+    aside = None if valid is None else source_of(valid, impressions=impressions)
+    ready = prepare(base, source_of(X, impressions=impressions), aside)
     grid = [
         (float(weight), float(cost), int(seed)) for seed in seeds for weight in weights for cost in ready.l2
     ]
@@ -208,7 +210,7 @@ def _train(
 ) -> NDArray[np.float64]:
     weights, costs, seeds = columns
     if base.protocol == "paper":
-        source = single_impressions(ready.source)
+        source = single_impressions(ready.source, "the paper's protocol")
         found = [
             train_as_paper(
                 source,

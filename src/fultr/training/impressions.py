@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import Cells, ClickLog, Counts, RankingDataset
 from fultr.data.dataset import rows_of
+from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
-from fultr.estimators import evidence_from_relevance
 from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, fill_parameters
+from fultr.training.sources import Source, data_of, single_impressions
 from fultr.training.task import Weighing
 
 Array = NDArray[np.float64]
@@ -74,21 +75,15 @@ class Impressions:
     disparity: Array
 
     @classmethod
-    def of(cls, source: ClickLog | CompactLog | RankingDataset, weighing: Weighing) -> Impressions:
+    def of(cls, source: Source, weighing: Weighing) -> Impressions:
         """Take the impressions of a log; or each labelled list as one impression, with its relevance."""
-        if isinstance(source, CompactLog):
-            problem = "single impressions are needed, which a compacted log has no more; give the log itself"
-            raise InputError(problem, column="source")
-        if isinstance(source, RankingDataset):
-            known = evidence_from_relevance(source).weight.numpy()
-            return cls(source, np.arange(len(source)), source.offsets, known, known)
-        apart = _with_a_list_for_each_impression(source)
-        utility = weighing.evidence(apart, weighted=weighing.utility_ips).weight.numpy()
-        same = weighing.utility_ips == weighing.disparity_ips
-        disparity = (
-            utility if same else weighing.evidence(apart, weighted=weighing.disparity_ips).weight.numpy()
-        )
-        return cls(source.data, source.lists, source.offsets, utility, disparity)
+        single = single_impressions(source, "training on impressions", "source")
+        if isinstance(single, RankingDataset):
+            lists, known = np.arange(len(single)), weighing.evidence(single)
+        else:
+            lists, known = single.lists, weighing.evidence(_counted_apart(single))
+        utility, disparity = (evidence.weight.numpy() for evidence in known)
+        return cls(data_of(single), lists, single.offsets, utility, disparity)
 
     def __len__(self) -> int:
         return int(self.lists.size)
@@ -155,20 +150,28 @@ class _EndlessOrder:
         return self.order
 
 
-def _with_a_list_for_each_impression(log: ClickLog) -> ClickLog:
-    """Return the same clicks, each impression with a list of its own, which needs no features."""
+def _counted_apart(log: ClickLog) -> Counts:
+    """Return the counts of each impression by itself: a list of its own, whose rows are its entries."""
     own = RankingDataset(
         np.empty((log.entries, 0), dtype=np.float32),
         log.offsets,
         group=log.data.group[log.row_of_entry],
         group_names=log.data.group_names,
     )
-    return ClickLog(
+    shown = np.flatnonzero(log.position != NOT_SHOWN)
+    cells = Cells(
+        row=shown,
+        position=log.position[shown],
+        propensity=None if log.propensity is None else log.propensity[shown],
+        impressions=np.ones(shown.size, dtype=np.int64),
+        clicks=log.click[shown].astype(np.int64),
+    )
+    return Counts(
         own,
-        np.arange(len(log)),
-        log.position,
-        log.click,
-        propensity=log.propensity,
+        impressions=np.ones(len(log), dtype=np.int64),
+        clicked_impressions=log.clicked.astype(np.int64),
+        cells=cells,
+        planted=cells[shown[:0]],
         position_bias=log.position_bias,
         empties_dropped=log.empties_dropped,
     )

@@ -143,7 +143,7 @@ def train_as_paper(
     Parameters
     ----------
     source
-        The training impressions: a log, not compacted; or labelled lists, each taken as one impression.
+        The training impressions: a log, not its counts; or labelled lists, each taken as one impression.
     weighing
         How clicks become evidence, and what a position is worth.
     model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,12 @@ class Prepared:
         self.validated = valid is not None
         self.valid = source if valid is None else valid
         self.task = Task.of(source, self.weighing)
+        if self.task.disparity.empties_dropped and ranker.max_disparity is not None:
+            problem = (
+                "a log whose impressions without a click were dropped knows disparity only up to a factor, so"
+                " it cannot be limited; keep them, or give a fairness weight or a least utility instead"
+            )
+            raise InputError(problem, column="max_disparity", value=ranker.max_disparity)
         self.valid_task = self.task if valid is None else Task.of(self.valid, self.weighing)
         self.model = _model_of(ranker, self.task.data)
         self.valid_model = self.model.on(self.valid_task.data)
@@ -80,7 +86,7 @@ def _measure(task: Task, model: Model, parameters: NDArray[np.float64]) -> Measu
     return Measured(*(np.concatenate(field) for field in zip(*found, strict=True)))
 
 
-def prepare(ranker: FairRanker, source: Source, valid: Any = None) -> Prepared:
+def prepare(ranker: FairRanker, source: Source, valid: Source | None = None) -> Prepared:
     """Check the settings of a ranker and make ready what training needs."""
     _check_settings(ranker, source)
     if valid is None and not ranker.valid_share:
@@ -118,10 +124,3 @@ def _check_settings(ranker: FairRanker, source: Source) -> None:
     check_settings(ranker.get_params(deep=False))
     if not data_of(source).features.shape[1]:
         raise InputError("there are no features to score items by", column="features")
-    dropped = not isinstance(source, RankingDataset) and source.empties_dropped
-    if dropped and ranker.max_disparity is not None:
-        problem = (
-            "a log whose impressions without a click were dropped knows disparity only up to a factor, so it"
-            " cannot be limited; keep them, or give a fairness weight or a least utility instead"
-        )
-        raise InputError(problem, column="max_disparity", value=ranker.max_disparity)

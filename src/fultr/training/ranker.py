@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from fultr.click_model import PositionBias
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.policy import TorchPolicy
@@ -29,6 +29,11 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     `feature_names_in_`; `n_features_in_`; `training_queries_`, by which an audit recognises queries
     that training or validation saw.
     """
+
+    @property
+    def needs_impressions(self) -> bool:
+        """Whether it learns from single impressions; others learn from their counts."""
+        return False
 
     def fit(
         self,
@@ -48,7 +53,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            A `ClickLog` or `CompactLog`; a `RankingDataset` with relevance, which then counts as known; a
+            A `ClickLog` or `Counts`; a `RankingDataset` with relevance, which then counts as known; a
             pandas, polars or Arrow frame of a log; or features, rows x d, of items as they were shown.
         y
             With features: whether each row was clicked.
@@ -64,17 +69,19 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         source = source_of(
             X,
             y,
+            impressions=self.needs_impressions,
             qid=qid,
             impression=impression,
             position=position,
             sensitive_features=sensitive_features,
             propensity=propensity,
         )
-        return self.learn(source, None if valid is None else source_of(valid), **training)
+        aside = None if valid is None else source_of(valid, impressions=self.needs_impressions)
+        return self.learn(source, aside, **training)
 
     @abstractmethod
     def learn(self, source: Source, valid: Source | None) -> Self:
-        """Train on a log or on labelled lists."""
+        """Train on counts, on single impressions if they are needed, or on labelled lists."""
 
     def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
         """Become the policy of a trained scorer, a module from features to scores."""
@@ -122,7 +129,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.fitted_scorer()
         if isinstance(given, RankingDataset):
             data = given
-        elif isinstance(given, ClickLog | CompactLog):
+        elif isinstance(given, ClickLog | Counts):
             raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
         else:
             table = np.asarray(given)

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from fultr.arguments import number_array
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import ClickLog, CompactLog, RankingDataset
+from fultr.data import Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.estimators import Evidence, correct_noise, evidence_from_clicks, evidence_from_relevance
+from fultr.evaluation.inputs import counted
 from fultr.expectation import average_rank_weights, dcg_weights, examination_weights
+from fultr.training.sources import CountsOrLabels, Source, data_of
 
 Array = NDArray[np.float64]
 
@@ -72,12 +74,25 @@ class Weighing:
             else np.where(np.arange(longest) < self.top_k, weights[:longest], 0.0)
         )
 
-    def evidence(self, log: ClickLog | CompactLog, *, weighted: bool) -> Evidence:
-        """Return the evidence of a log, weighted by 1 / p or not, without the noise."""
+    def evidence(self, source: CountsOrLabels) -> tuple[Evidence, Evidence]:
+        """Return what is known of relevance, for the utility and for the disparity.
+
+        From clicks it is without the noise; labels are full information.
+        """
+        if isinstance(source, RankingDataset):
+            known = evidence_from_relevance(source)
+            return known, known
+        utility = self._of_clicks(source, weighted=self.utility_ips)
+        if self.utility_ips == self.disparity_ips:
+            return utility, utility
+        return utility, self._of_clicks(source, weighted=self.disparity_ips)
+
+    def _of_clicks(self, counts: Counts, *, weighted: bool) -> Evidence:
+        """Return the evidence of clicks, weighted by 1 / p or not, without the noise."""
         bias = None if weighted else EVERYTHING_SEEN
-        if weighted and _propensities_of(log) is None:
+        if weighted and counts.cells.propensity is None:
             bias = self.position_bias
-        evidence = evidence_from_clicks(log, bias, clip=self.clip if weighted else None)
+        evidence = evidence_from_clicks(counts, bias, clip=self.clip if weighted else None)
         return evidence if self.noise is None else correct_noise(evidence, self.noise)
 
 
@@ -101,29 +116,13 @@ class Task:
     tables: Array
 
     @classmethod
-    def of(cls, source: ClickLog | CompactLog | RankingDataset, weighing: Weighing) -> Task:
-        """Take clicks from a log, compacted; or the relevance of labelled lists: full information."""
-        if isinstance(source, RankingDataset):
-            known = evidence_from_relevance(source)
-            return cls._checked(source, known, known, weighing)
-        compact = source.compact() if isinstance(source, ClickLog) else source
-        utility = weighing.evidence(compact, weighted=weighing.utility_ips)
-        same = weighing.utility_ips == weighing.disparity_ips
-        disparity = utility if same else weighing.evidence(compact, weighted=weighing.disparity_ips)
-        return cls._checked(compact.data, utility, disparity, weighing)
-
-    @classmethod
-    def _checked(
-        cls, data: RankingDataset, utility: Evidence, disparity: Evidence, weighing: Weighing
-    ) -> Task:
-        longest = int(data.lengths.max(initial=1))
-        return cls(data, utility, disparity, weighing.tables(longest))
+    def of(cls, source: Source, weighing: Weighing) -> Task:
+        """Take the counts of a log; or the relevance of labelled lists: full information."""
+        known = counted(source)
+        data = data_of(known)
+        return cls(data, *weighing.evidence(known), weighing.tables(int(data.lengths.max(initial=1))))
 
     @property
     def groups(self) -> int:
         """Number of groups."""
         return len(self.data.group_names)
-
-
-def _propensities_of(log: ClickLog | CompactLog) -> NDArray[np.float64] | None:
-    return log.propensity if isinstance(log, ClickLog) else log.cells.propensity
