@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fultr.audit import Audit, Difference, Estimate, RankingAudit, write_audit
 from fultr.audit import audit as audit_of
-from fultr.cli.files import read_any
+from fultr.cli.files import NO_CLICK_LOG, read_any
 from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
 from fultr.cli.output import print_facts, print_findings, print_json, print_table, progress, results, say
 from fultr.cli.rank import POLICY_FILE, Deterministic, load_policy
@@ -27,9 +27,9 @@ from fultr.cli.training_options import (
 from fultr.click_model import PositionBias
 from fultr.clicks import BiasEstimate, read_bias
 from fultr.data import RankingDataset
-from fultr.data.ranking_files import with_features
 from fultr.errors import InputError
 from fultr.evaluation.bootstrap import checked_level
+from fultr.policy.ranking_files import with_features
 from fultr.training import FairRanker
 
 FAILED = 3
@@ -93,16 +93,15 @@ def audit(
     checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    content = read_any(log, items=items, columns=renamed, counts=True, stream=True)
-    if content.clicks is None:
-        raise InputError("is no click log, but labelled data; simulate clicks on it first", file=log)
+    content = read_any(log, items=items, columns=renamed)
+    if content.counts is None:
+        raise InputError(NO_CLICK_LOG, file=log)
     _refuse_missing_features(rankers, content.data, log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]
-    refuse_unknown_examination(examined, content.clicks, log, *of_policies)
-    seen = None if content.streamed is None else content.streamed.facts.single_impressions
+    refuse_unknown_examination(examined, content.counts, log, *of_policies)
     with progress("auditing") as report, in_names_of_options(log):
         found = audit_of(
-            content.clicks,
+            content.counts,
             {str(path): _OnItsFeatures(ranker, log) for path, ranker in rankers.items()},
             position_bias=examined,
             noise=noise,
@@ -111,7 +110,6 @@ def audit(
             seed=seed,
             force=force,
             stochastic=False if deterministic else None,
-            single_impressions=seen,
             progress=report,
         )
     written = [] if out is None else write_audit(found, out)

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from fultr.cli.files import read_any
+from fultr.cli.files import read_any, read_impressions
 from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
 from fultr.cli.output import print_json, print_table, results, say
 from fultr.cli.training_options import click_noise
 from fultr.data import ClickLog, RankingDataset
-from fultr.data.ranking_files import with_features
 from fultr.errors import InputError
 from fultr.experiments.comparison import compare as comparison_of
 from fultr.experiments.comparison import draw_comparison
 from fultr.experiments.methods import METHODS
 from fultr.experiments.reproduction import write_table
 from fultr.files import make_folder
+from fultr.policy.ranking_files import with_features
 
 PICTURES = ("comparison.png", "comparison.svg")
 
@@ -60,8 +60,8 @@ def compare(
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
     columns = renamed_columns(column)
-    clicks = _log(log, items, columns)
-    checked = None if valid is None else _log(valid, items, columns)
+    clicks = read_impressions(log, items=items, columns=columns)
+    checked = None if valid is None else read_impressions(valid, items=items, columns=columns)
     rows = comparison_of(
         clicks,
         _labelled(test, clicks, relevant_from),
@@ -92,16 +92,9 @@ def compare(
     results().print("Wrote " + ", ".join(str(path) for path in written))
 
 
-def _log(file: Path, items: Path | None, columns: dict[str, str]) -> ClickLog:
-    content = read_any(file, items=items, columns=columns)
-    if content.log is None:
-        raise InputError("is no click log, but labelled data; simulate clicks on it first", file=file)
-    return content.log
-
-
 def _labelled(file: Path, log: ClickLog, relevant_from: float | None) -> RankingDataset:
     content = read_any(file)
-    if content.log is not None:
+    if content.counts is not None:
         raise InputError("is a click log; methods are compared on lists with relevance", file=file)
     lists = with_features(content.data, list(log.data.feature_names), file)
     return lists if relevant_from is None else lists.binarize(relevant_from)

@@ -9,27 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import Content, read_any
+from fultr.cli.files import Content, holds_impressions, read_any, read_impressions
 from fultr.cli.options import Column, Items, Json, UnusedSeed, renamed_columns
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.simulate import Features
-from fultr.data import (
-    ClickLog,
-    read_aggregated_log,
-    read_lightgbm_log,
-    read_nested_log,
-    read_ubi_log,
-    write_aggregated_log,
-    write_dataset,
-    write_letor,
-    write_lightgbm_log,
-    write_log,
-)
-from fultr.data.aggregated_logs import COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS
-from fultr.data.log_files import items_file
+from fultr.data import ClickLog, write_counts, write_dataset, write_letor
+from fultr.data.table_files import Table
 from fultr.datasets.load import LETOR_ENDINGS
 from fultr.errors import InputError
 from fultr.files import writable_file
+from fultr.logs import (
+    lightgbm_table,
+    nested_table,
+    read_aggregated_log,
+    read_log,
+    ubi_table,
+    write_aggregated_log,
+    write_lightgbm_log,
+    write_log,
+)
+from fultr.logs.aggregated import ASSUMPTION, COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS
+from fultr.logs.writing import items_file
 
 NESTED_COLUMNS = (
     "query", "documents", "clicks", "positions", "impression", "features", "groups", "timestamp"
@@ -76,7 +76,10 @@ def convert(
         typer.Option("--from", help="The layout of a log that is none of ours: see 'your log' in the docs."),
     ] = None,
     target: Annotated[
-        Target | None, typer.Option("--to", help="Write counts, or files for LightGBM, instead of our table.")
+        Target | None,
+        typer.Option(
+            "--to", help="Write counts by position (fultr count loses nothing), or files for LightGBM."
+        ),
     ] = None,
     events: Annotated[
         Path | None, typer.Option(help="UBI: the events, where the first file holds only the queries.")
@@ -117,16 +120,27 @@ def convert(
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     _refuse_options(given, origin)
-    if origin is None:
-        stream = target is Target.AGGREGATED
-        content = read_any(source, items=items, columns=renamed_columns(column), counts=True, stream=stream)
-    else:
+    content: ClickLog | Content
+    if origin is not None:
         content = _read(origin, source, items, column, given)
-    files = _write(content, out, target, features)
+    elif target is not Target.AGGREGATED and holds_impressions(source, renamed_columns(column)):
+        content = read_impressions(source, items=items, columns=renamed_columns(column))
+    else:
+        content = read_any(source, items=items, columns=renamed_columns(column))
+    if isinstance(content, ClickLog):
+        files, kind = _write_log(content, out, target, features), "click log"
+    else:
+        files, kind = _write(content, out, target), content.kind
     if json:
-        print_json({"kind": content.kind, "files": [str(file) for file in files], "rows": content.data.rows})
+        print_json({"kind": kind, "files": [str(file) for file in files], "rows": content.data.rows})
     say("wrote " + " and ".join(str(file) for file in files))
 
+
+TABLES: dict[Format, Callable[..., Table]] = {
+    Format.NESTED: nested_table,
+    Format.LIGHTGBM: lightgbm_table,
+    Format.UBI: ubi_table,
+}
 
 OPTIONS_OF = {
     Format.UBI: ("events", "positions", "on_stray", "first_position"),
@@ -148,28 +162,22 @@ def _refuse_options(given: Mapping[str, Any], origin: Format | None) -> None:
 
 def _read(
     origin: Format, source: Path, items: Path | None, column: list[str] | None, given: Mapping[str, Any]
-) -> Content:
+) -> ClickLog | Content:
     """Read a log of a layout that is not ours."""
     if origin is Format.AGGREGATED:
         renamed = _named(column, (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS))
         with progress("reading") as report:
             counts = read_aggregated_log(source, items=items, columns=renamed, progress=report)
-        return Content(counts.data, counts=counts)
-    readers: dict[Format, Callable[..., ClickLog]] = {
-        Format.NESTED: read_nested_log,
-        Format.LIGHTGBM: read_lightgbm_log,
-        Format.UBI: read_ubi_log,
-    }
+        say(f"fultr: {source}: assumes that {ASSUMPTION}")
+        return Content("aggregated log", counts.data, counts)
+    if items is not None and origin is Format.LIGHTGBM:
+        raise InputError("--items is for logs without features; a file for LightGBM has its own")
     arguments = {**given, **_named(column, NESTED_COLUMNS if origin is Format.NESTED else ())}
-    if items is not None:
-        if origin is Format.LIGHTGBM:
-            raise InputError("--items is for logs without features; a file for LightGBM has its own")
-        arguments["items"] = items
     with progress("reading") as report:
-        log = readers[origin](source, progress=report, **arguments)
+        log = read_log(TABLES[origin](source, progress=report, **arguments), items=items)
     if log.origin.get("skipped"):
         say(f"fultr: {log.origin['skipped']:,} events or searches could not be placed and were left out")
-    return Content(log.data, log)
+    return log
 
 
 def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
@@ -185,20 +193,27 @@ def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _write(content: Content, out: Path, target: Target | None, features: Features) -> list[Path]:
-    if content.clicks is None:
+def _write_log(log: ClickLog, out: Path, target: Target | None, features: Features) -> list[Path]:
+    if target is Target.LIGHTGBM:
+        return write_lightgbm_log(log, out)
+    if target is Target.AGGREGATED:
+        write_aggregated_log(log, out)
+        return [out]
+    return write_log(log, out, features=features.value)
+
+
+def _write(content: Content, out: Path, target: Target | None) -> list[Path]:
+    if content.counts is None:
         if target is not None:
             raise InputError("--to is for click logs, and this is labelled data")
         (write_letor if out.suffix.lower() in LETOR_ENDINGS else write_dataset)(content.data, out)
-        return [out]
-    if target is Target.AGGREGATED or (content.log is None and target is None):
-        write_aggregated_log(content.clicks, out)
-        return [out]
-    if content.log is None:
+    elif target is Target.LIGHTGBM:
         raise InputError("counts of clicks have no single impressions, which files for LightGBM need")
-    if target is Target.LIGHTGBM:
-        return write_lightgbm_log(content.log, out)
-    return write_log(content.log, out, features=features.value)
+    elif target is Target.AGGREGATED:
+        write_aggregated_log(content.counts, out)
+    else:
+        write_counts(content.counts, out)
+    return [out]
 
 
 def _keep(items: Path | None, out: Path, features: Features) -> None:

@@ -25,12 +25,12 @@ from fultr.cli.output import print_facts, print_json, print_table, results, say
 from fultr.cli.rank import Deterministic, Policy, load_policy
 from fultr.cli.training_options import click_noise
 from fultr.click_model import ClickNoise
-from fultr.data import ClickLog, CompactLog, RankingDataset
-from fultr.data.ranking_files import with_features
+from fultr.data import Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation
 from fultr.evaluation import evaluate as evaluation_of
 from fultr.evaluation.bootstrap import checked_level
+from fultr.policy.ranking_files import with_features
 from fultr.training import FairRanker
 
 
@@ -73,10 +73,11 @@ def evaluate(
     noise = click_noise(eps_plus, eps_minus)
     checked_level(level)
     ranker = load_policy(policy)
-    content = read_any(data, items=items, columns=renamed, counts=True)
+    content = read_any(data, items=items, columns=renamed)
     source = _source(content, ranker, data, relevant_from)
-    if not isinstance(source, RankingDataset) and source.noise not in (None, ClickNoise()) and noise is None:
-        known = "--eps-plus {eps_plus:g} --eps-minus {eps_minus:g}".format(**source.noise.to_dict())
+    logged = None if content.counts is None else content.counts.noise
+    if logged is not None and logged != ClickNoise() and noise is None:
+        known = "--eps-plus {eps_plus:g} --eps-minus {eps_minus:g}".format(**logged.to_dict())
         say(f"fultr: the log says that its clicks are noisy; {known} takes that off the merit")
     found = evaluation_of(
         ranker,
@@ -96,13 +97,13 @@ def evaluate(
 
 def _source(
     content: Content, ranker: FairRanker, file: Path, relevant_from: float | None
-) -> RankingDataset | ClickLog | CompactLog:
+) -> RankingDataset | Counts:
     """Return what was read with the features of the policy in the order that it knows them in."""
     lists = with_features(content.data, [str(name) for name in ranker.feature_names_in_], file)
-    if content.clicks is not None:
+    if content.counts is not None:
         if relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
-        return content.clicks if lists is content.data else replace(content.clicks, data=lists)
+        return content.counts if lists is content.data else replace(content.counts, data=lists)
     return lists if relevant_from is None else lists.binarize(relevant_from)
 
 

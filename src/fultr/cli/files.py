@@ -2,68 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fultr.cli.output import progress
-from fultr.data import (
-    ClickLog,
-    CompactLog,
-    RankingDataset,
-    ScatteredRowsError,
-    StreamedLog,
-    read_aggregated_log,
-    read_log,
-    stream_log,
-)
-from fultr.data.aggregated_logs import AGGREGATED
-from fultr.data.log_metadata import LOG
-from fultr.data.log_summary import describe_counts
-from fultr.data.table_files import Table, open_table
+from fultr.cli.output import progress, say
+from fultr.data import ClickLog, Counts, RankingDataset, read_counts
+from fultr.data.counts_files import holds_counts
+from fultr.data.table_files import COMPRESSED, KINDS, Table, open_table
 from fultr.datasets import load
 from fultr.errors import InputError
 from fultr.files import existing_file
+from fultr.logs import count, read_aggregated_log, read_log
+from fultr.logs.aggregated import AGGREGATED, ASSUMPTION
+from fultr.logs.metadata import LOG
 
 LOG_COLUMNS = ("impression_id", "position", "click")
-COUNTS = {"impressions", "clicks"}
+COUNT_COLUMNS = {"impressions", "clicks"}
+TABLE_ENDINGS = tuple(
+    ending + packed for ending in KINDS for packed in ("", *COMPRESSED) if ending != ".arrow"
+)
+"""What the names of files end in that may hold clicks; an .arrow file of ours holds labelled data."""
 
-
-NO_IMPRESSIONS = "holds counts of clicks (an aggregated log), but single impressions are needed"
+NO_CLICK_LOG = "is no click log, but labelled data; simulate clicks on it first"
+NO_IMPRESSIONS = "holds counts of clicks, but single impressions are needed"
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: labelled data, a click log and its data, or the counts of one and its data.
+    """What a file holds: labelled data, or a click log as counts and its data."""
 
-    `streamed` is there if the counts are those of a click log that was counted while it was read.
-    """
-
+    kind: str
     data: RankingDataset
-    log: ClickLog | None = None
-    counts: CompactLog | None = None
-    streamed: StreamedLog | None = None
-
-    @property
-    def clicks(self) -> ClickLog | CompactLog | None:
-        """The clicks, as single impressions or as counts, if the file holds any."""
-        return self.counts if self.log is None else self.log
-
-    @property
-    def kind(self) -> str:
-        """The kind of content in a word."""
-        if self.log is not None or self.streamed is not None:
-            return "click log"
-        return "labelled data" if self.counts is None else "aggregated log"
+    counts: Counts | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return how much of everything there is, as plain values."""
-        if self.streamed is not None:
-            return self.streamed.describe()
-        if self.counts is not None:
-            return describe_counts(self.counts)
-        return self.data.describe() if self.log is None else self.log.describe()
+        return self.data.describe() if self.counts is None else self.counts.describe()
 
 
 def read_any(
@@ -71,54 +47,69 @@ def read_any(
     *,
     items: Path | None = None,
     columns: Mapping[str, str] | None = None,
-    counts: bool = False,
-    stream: bool = False,
+    context: str | None = None,
+    features: Sequence[str] | None = None,
 ) -> Content:
-    """Read a click log, a LETOR file or a converted file, showing how far it is.
+    """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
 
-    Counts of clicks are refused unless `counts` says that they will do. With `stream` no more than that is
-    needed, and a click log is counted while it is read, so that it may be larger than memory. Where the rows
-    of an impression do not stand together all of it is read.
+    A click log is counted while it is read, so that it may be larger than memory. `context` is the column
+    that tells its impressions apart, if any.
     """
     renamed = columns or {}
     with progress("reading") as report:
         table = _table(path)
-        if table is not None and holds_counts(table, renamed):
-            if not counts:
-                raise InputError(NO_IMPRESSIONS, file=path)
-            found = read_aggregated_log(path, items=items, columns=renamed, progress=report)
-            return Content(found.data, counts=found)
-        if table is not None and holds_log(table, renamed):
-            if stream:
-                try:
-                    streamed = stream_log(path, items=items, columns=columns, progress=report)
-                    return Content(streamed.compact.data, counts=streamed.compact, streamed=streamed)
-                except ScatteredRowsError:
-                    pass
-            log = read_log(path, items=items, columns=columns, progress=report)
-            return Content(log.data, log)
-        return Content(load(path, progress=report))
+        if table is None:
+            return Content("labelled data", load(path, progress=report))
+        if holds_counts(table):
+            counts = read_counts(path, progress=report)
+            return Content("counts", counts.data, counts)
+        if holds_aggregated(table, renamed):
+            counts = read_aggregated_log(path, items=items, columns=renamed, progress=report)
+            say(f"fultr: {path}: assumes that {ASSUMPTION}")
+            return Content("aggregated log", counts.data, counts)
+        if holds_log(table, renamed):
+            counts = count(
+                path, items=items, columns=renamed, features=features, context=context, progress=report
+            )
+            return Content("click log", counts.data, counts)
+        return Content("labelled data", load(path, progress=report))
 
 
-def refuse_counts(path: Path, columns: Mapping[str, str]) -> None:
-    """Refuse counts of clicks where single impressions are needed."""
-    if holds_counts(open_table(existing_file(path)), columns):
-        raise InputError(NO_IMPRESSIONS, file=path)
+def read_impressions(
+    path: Path, *, items: Path | None = None, columns: Mapping[str, str] | None = None
+) -> ClickLog:
+    """Read the single impressions of a click log; counts of clicks and labelled data are refused."""
+    renamed, table = columns or {}, _table(path)
+    if not holds_impressions(path, renamed):
+        labelled = table is None or not (holds_counts(table) or holds_aggregated(table, renamed))
+        raise InputError(NO_CLICK_LOG if labelled else NO_IMPRESSIONS, file=path)
+    with progress("reading") as report:
+        return read_log(path, items=items, columns=renamed, progress=report)
+
+
+def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:
+    """Say whether a file is a click log with single impressions."""
+    table = _table(path)
+    if table is None or holds_counts(table) or holds_aggregated(table, columns):
+        return False
+    return holds_log(table, columns)
 
 
 def _table(path: Path) -> Table | None:
     """Open a file that may hold clicks."""
-    if existing_file(path).suffix.lower() not in (".parquet", ".pq", ".csv"):
+    if not existing_file(path).name.lower().endswith(TABLE_ENDINGS):
         return None
     return open_table(path)
 
 
-def holds_counts(table: Table, columns: Mapping[str, str]) -> bool:
-    """Say whether a table counts impressions and clicks, and has no row for each impression."""
+def holds_aggregated(table: Table, columns: Mapping[str, str]) -> bool:
+    """Say whether a table counts impressions and clicks by query, document and position."""
     if "kind" in table.metadata:
         return bool(table.metadata["kind"] == AGGREGATED)
     names = set(table.schema.names)
-    return names >= COUNTS and not names & {columns.get(name, name) for name in ("impression_id", "click")}
+    return names >= COUNT_COLUMNS and not names & {
+        columns.get(name, name) for name in ("impression_id", "click")
+    }
 
 
 def holds_log(table: Table, columns: Mapping[str, str]) -> bool:

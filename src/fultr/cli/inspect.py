@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import Content, read_any
+from fultr.cli.files import read_any
 from fultr.cli.options import BiasFile, Column, Eta, Items, Json, UnusedSeed, position_bias, renamed_columns
 from fultr.cli.output import print_findings, print_json, results
 from fultr.cli.summaries import print_dataset, print_log
 from fultr.clicks.readiness import judge_readiness
-from fultr.data import inspect_dataset
 from fultr.errors import InputError
+from fultr.logs import inspect_dataset
+from fultr.logs.inspection import inspect_columns
 
 
 def inspect(
@@ -38,19 +39,21 @@ def inspect(
       fultr inspect searches.csv --column query_id=search_id --column position=rank
     """
     examined, renamed = position_bias(eta, bias), renamed_columns(column)
-    content: Content = read_any(file, items=items, columns=renamed, counts=True, stream=True)
+    content = read_any(file, items=items, columns=renamed)
     summary = content.describe()
     judged: dict[str, Any]
     console = results()
-    if content.clicks is None:
+    if content.counts is None:
         if examined is not None:
             raise InputError("--eta and --bias are for click logs", file=file)
         judged = {"findings": [finding.to_dict() for finding in inspect_dataset(content.data)]}
         if not json:
             print_dataset(console, summary)
     else:
-        seen = None if content.streamed is None else content.streamed.facts.single_impressions
-        judged = judge_readiness(content.clicks, examined, single_impressions=seen).to_dict()
+        judged = judge_readiness(content.counts, examined).to_dict()
+        if content.kind == "click log":
+            unread = inspect_columns(file, [*renamed.values()], items is not None)
+            judged["findings"] += [finding.to_dict() for finding in unread]
         if not json:
             print_log(console, summary, judged["facts"])
     if json:

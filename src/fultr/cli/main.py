@@ -14,6 +14,7 @@ from fultr import __version__
 from fultr.cli.audit import audit
 from fultr.cli.compare import compare
 from fultr.cli.convert import convert
+from fultr.cli.count import count
 from fultr.cli.demo import demo
 from fultr.cli.evaluate import evaluate
 from fultr.cli.inspect import inspect
@@ -36,6 +37,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 for command in (
     demo,
     simulate,
+    count,
     inspect,
     convert,
     propensity,

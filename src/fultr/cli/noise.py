@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fultr.cli.files import refuse_counts
+from fultr.cli.files import NO_CLICK_LOG, read_any
 from fultr.cli.options import BiasFile, Column, Eta, Json, UnusedSeed, position_bias, renamed_columns
-from fultr.cli.output import print_json, progress, results
+from fultr.cli.output import print_json, results
 from fultr.clicks import estimate_noise
-from fultr.data import read_log
+from fultr.errors import InputError
 
 
 def noise(
@@ -34,10 +34,10 @@ def noise(
       fultr noise clicks.parquet
     """
     examined, renamed = position_bias(eta, bias), renamed_columns(column)
-    refuse_counts(log, renamed)
-    with progress("reading") as report:
-        read = read_log(log, columns=renamed, features=[], progress=report)
-    estimate = estimate_noise(read, examined, level=level)
+    content = read_any(log, columns=renamed)
+    if content.counts is None:
+        raise InputError(NO_CLICK_LOG, file=log)
+    estimate = estimate_noise(content.counts, examined, level=level)
     if json:
         print_json(estimate.to_dict())
         return

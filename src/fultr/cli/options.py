@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from fultr.click_model import PositionBias
-from fultr.data.log_table import OPTIONAL, REQUIRED
 from fultr.errors import InputError
 from fultr.files import read_json
+from fultr.logs.rows import OPTIONAL, REQUIRED
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]

@@ -98,7 +98,7 @@ def progress(what: str, *, lines: bool = False) -> Iterator[Callable[[int, int],
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*shown, console=console, transient=True, speed_estimate_period=SPEED_PERIOD) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
 def _line_writer(what: str) -> Callable[[int, int], None]:

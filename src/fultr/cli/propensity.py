@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import numpy as np
 import typer
 
 from fultr.cli.options import Column, Items, Json, Seed, renamed_columns
@@ -48,7 +47,7 @@ from fultr.clicks import (
     write_bias,
 )
 from fultr.clicks.bias_estimate import Method
-from fultr.data import ClickLog
+from fultr.data import ClickLog, Counts
 from fultr.data.table_files import open_table
 from fultr.errors import InputError
 from fultr.evaluation.bootstrap import checked_level
@@ -210,7 +209,7 @@ def _estimated(
     """Return the curve of the log, or of each context, and why a context has none."""
     curves: list[_Curve] = []
     refused: dict[str, str] = {}
-    total = 1 if logged.context is None else np.unique(logged.context).size
+    total = logged.contexts
     with progress("estimating") as report:
         for number, (value, log, told) in enumerate(logged.parts(), start=1):
             try:
@@ -235,7 +234,7 @@ def _estimated(
 
 
 def _of_part(
-    asked: Asked, log: ClickLog, told: dict[str, Any], method: Method, tail: Tail | None
+    asked: Asked, log: ClickLog | Counts, told: dict[str, Any], method: Method, tail: Tail | None
 ) -> tuple[BiasEstimate, BiasComparison | None]:
     given: Any = {**told, **{name: value for name, value in asked.options.items() if value is not None}}
     comparison = compare_biases(log, **given) if asked.compare else None
@@ -321,12 +320,12 @@ def _print(
     refused: dict[str, str],
     tail: Tail | None,
 ) -> None:
-    console = results()
+    console, summary = results(), logged.log.describe()
     method, why = method_and_why
     facts = [
         (
             "log",
-            f"{asked.file}: {len(logged.log):,} impressions, {np.count_nonzero(logged.log.click):,} clicks",
+            f"{asked.file}: {summary['impressions']:,} impressions, {summary['clicks']:,} clicks",
         ),
         ("method", f"{method}: {why}"),
         ("scale", "relative to position 1, v_1 = 1: clicks tell no more than that"),

@@ -8,26 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fultr.cli.files import refuse_counts
+from fultr.cli.files import NO_CLICK_LOG, NO_IMPRESSIONS, holds_impressions, read_any
 from fultr.cli.output import progress
 from fultr.cli.propensity_options import RelevanceName
 from fultr.clicks.bias_estimate import Method
-from fultr.data import ClickLog, read_log
-from fultr.data.columns import flags, require_columns
-from fultr.data.impression_columns import (
-    ImpressionColumn,
-    labels,
-    read_impression_columns,
-    whole_numbers,
-)
-from fultr.data.log_metadata import LogMetadata
-from fultr.data.table_files import open_table
+from fultr.data import ClickLog, Counts
+from fultr.data.columns import flags, integers_between, require_columns, text_labels
+from fultr.data.ids import distinct
+from fultr.data.log_fields import DEEPEST_POSITION
 from fultr.errors import InputError
+from fultr.logs.impressions import read_impressions
+from fultr.logs.opening import LogOptions, OpenedLog
+from fultr.logs.rows import Check
 
 SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"
 """What is told of each impression; the first three are also the names that its columns are known by."""
+
+BY = "by"
+"""The context of each impression, as long as impressions are held."""
 
 MOST_CONTEXTS = 50
 """More values than these are no context that a curve could be estimated for, but something like an id."""
@@ -67,60 +66,91 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """A log, and what its table says of each impression."""
+    """A log, as single impressions only where they are needed, and what its table says of each of them."""
 
-    log: ClickLog
+    log: ClickLog | Counts
     inputs: dict[str, Any]
-    context: NDArray[Any] | None
 
-    def parts(self) -> Iterator[tuple[str | None, ClickLog, dict[str, Any]]]:
+    def parts(self) -> Iterator[tuple[str | None, ClickLog | Counts, dict[str, Any]]]:
         """Yield the value of each context, its impressions and what is told of them; or all of the log."""
-        if self.context is None:
+        context = self.inputs.get(BY)
+        if context is not None:
+            assert isinstance(self.log, ClickLog)  # noqa: S101 - columns of impressions come with impressions
+            for value in distinct(context):
+                chosen = np.flatnonzero(context == value)
+                own = {name: values[chosen] for name, values in self.inputs.items() if name != BY}
+                yield str(value), self.log[chosen], own
+        elif isinstance(self.log, Counts) and self.log.context is not None:
+            for value in self.log.context_values:
+                yield value, self.log.of_context(value), {}
+        else:
             yield None, self.log, self.inputs
-            return
-        for value in np.unique(self.context):
-            chosen = np.flatnonzero(self.context == value)
-            own = {name: values[chosen] for name, values in self.inputs.items()}
-            yield str(value), self.log[chosen], own
+
+    @property
+    def contexts(self) -> int:
+        """How many curves there are to be."""
+        return len(list(self.parts()))
 
 
 def read_asked(asked: Asked, items: Path | None, renamed: dict[str, str]) -> Logged:
-    """Read the log without features, unless they are needed, and the columns about impressions."""
-    refuse_counts(asked.file, renamed)
-    invented = LogMetadata.from_dict(open_table(asked.file).metadata, asked.file).invented
+    """Read the log: as counts, or as single impressions with the columns about them that are needed."""
     regression = asked.options["relevance"] == RelevanceName.FEATURES
-    # where documents have no ids of their own, their features tell them apart
-    features: list[str] | None = None if regression or "doc_id" in invented else []
-    with progress("reading") as report:
-        log = read_log(asked.file, items=items, columns=renamed, features=features, progress=report)
-    if regression and not log.data.features.shape[1]:
+    features: list[str] | None = None if regression else []
+    if asked.swap is None and asked.ranker is None:
+        content = read_any(asked.file, items=items, columns=renamed, context=asked.by, features=features)
+        if content.counts is None:
+            raise InputError(NO_CLICK_LOG, file=asked.file)
+        _check_contexts(asked, len(content.counts.context_values))
+        logged = Logged(content.counts, {})
+    else:
+        logged = _read_impressions(asked, items, renamed, features)
+    if regression and not logged.log.data.features.shape[1]:
         problem = "has no features for --relevance features; name the table of documents with --items"
         raise InputError(problem, file=asked.file)
-    deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
+    return logged
+
+
+def _read_impressions(
+    asked: Asked, items: Path | None, renamed: dict[str, str], features: list[str] | None
+) -> Logged:
+    if not holds_impressions(asked.file, renamed):
+        raise InputError(NO_IMPRESSIONS, file=asked.file)
     rule = (
-        f"must be a position that the log shows, 1 to {deepest}: the one drawn to be exchanged with the"
+        "must be a position that the log shows, 1 to {deepest}: the one drawn to be exchanged with the"
         " first, 1 where nothing was to be exchanged; or 0 outside the experiment"
     )
-    wanted = {
-        name: ImpressionColumn(of, check)
-        for name, of, check in (
-            (SWAP_RANK, asked.swap, whole_numbers(0, deepest, rule)),
+    wanted: dict[str, tuple[str, Check]] = {
+        name: (column, check)
+        for name, column, check in (
+            (
+                SWAP_RANK,
+                asked.swap,
+                integers_between(0, DEEPEST_POSITION, rule.format(deepest=DEEPEST_POSITION)),
+            ),
             (SWAPPED, asked.swapped, flags),
-            (RANKER, asked.ranker, labels),
-            (CONTEXT, asked.by, labels),
+            (RANKER, asked.ranker, text_labels),
+            (BY, asked.by, text_labels),
         )
-        if of is not None
+        if column is not None
     }
-    if not wanted:
-        return Logged(log, {}, None)
-    impression_id = renamed.get("impression_id", "impression_id")
-    with progress("reading columns") as report:
-        told = read_impression_columns(asked.file, wanted, impression_id=impression_id, progress=report)
-    context = told.pop(CONTEXT, None)
-    if context is not None and (values := np.unique(context).size) > MOST_CONTEXTS:
-        problem = f"has {values:,} values, and a curve for each is too many; at most {MOST_CONTEXTS} will do"
-        raise InputError(problem, file=asked.file, column=asked.by)
+    with progress("reading") as report:
+        options = LogOptions(items=items, columns=renamed, features=features, progress=report)
+        log, told = read_impressions(asked.file, options, wanted)
+    deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
+    if SWAP_RANK in told and told[SWAP_RANK].max(initial=0) > deepest:
+        reader = OpenedLog(asked.file, options, of_impressions=wanted).reader
+        row, found = next(reader.find_rows(lambda block: block[SWAP_RANK] > deepest))
+        value = str(found[SWAP_RANK][0]) if reader.text_ids else found[SWAP_RANK][0]
+        raise reader.error(rule.format(deepest=deepest), row, str(asked.swap), value)
+    if BY in told:
+        _check_contexts(asked, distinct(told[BY]).size)
     if SWAPPED in told and told[SWAPPED][told[SWAP_RANK] > 1].all():
         # all exchanges that were drawn were made, and what was drawn to stay is the control
         del told[SWAPPED]
-    return Logged(log, told, context)
+    return Logged(log, told)
+
+
+def _check_contexts(asked: Asked, values: int) -> None:
+    if values > MOST_CONTEXTS:
+        problem = f"has {values:,} values, and a curve for each is too many; at most {MOST_CONTEXTS} will do"
+        raise InputError(problem, file=asked.file, column=asked.by)

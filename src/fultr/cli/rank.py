@@ -18,7 +18,12 @@ from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, progress, say
 from fultr.data import RankingDataset, read_letor
 from fultr.data.dataset import rows_of
-from fultr.data.ranking_files import (
+from fultr.datasets.load import LETOR_ENDINGS
+from fultr.errors import InputError
+from fultr.files import existing_file, writable_file
+from fultr.policy import log_prob_of_positions, rank_positions, sample_positions
+from fultr.policy.plackett_luce import cut_positions
+from fultr.policy.ranking_files import (
     TABLE_ENDINGS,
     RankingFormat,
     ShownItems,
@@ -27,11 +32,6 @@ from fultr.data.ranking_files import (
     with_features,
     write_rankings,
 )
-from fultr.datasets.load import LETOR_ENDINGS
-from fultr.errors import InputError
-from fultr.files import existing_file, writable_file
-from fultr.policy import log_prob_of_positions, rank_positions, sample_positions
-from fultr.policy.plackett_luce import cut_positions
 from fultr.training import FairRanker, load
 from fultr.training.policy_files import read_policy_file
 

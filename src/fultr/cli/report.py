@@ -11,12 +11,13 @@ from fultr.audit import read_audit
 from fultr.audit.files import AUDIT
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, progress, say
-from fultr.cli.training_options import Inputs, Source
+from fultr.cli.training_options import Inputs
 from fultr.errors import InputError
 from fultr.files import writable_file
 from fultr.report import Report, Run, find_inputs, read_run, report_on_audit, report_on_run, write_report
 from fultr.report.runs import Located
 from fultr.training.run_folder import CONFIG
+from fultr.training.sources import Source
 
 SUFFIXES = (".html", ".htm")
 

@@ -31,7 +31,6 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
-    Source,
     TopK,
     Valid,
     ValidShare,
@@ -45,6 +44,7 @@ from fultr.training import sweep as sweep_over
 from fultr.training.frontier import FAIRNESS_WEIGHTS, FrontierPoint
 from fultr.training.run_folder import RunFolder, writing
 from fultr.training.solving import Watcher
+from fultr.training.sources import Source
 
 POLICIES = "policies"
 PICTURES = ("frontier.png", "frontier.svg")

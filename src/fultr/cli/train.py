@@ -31,7 +31,6 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
-    Source,
     TopK,
     Valid,
     ValidShare,
@@ -44,6 +43,7 @@ from fultr.errors import InputError
 from fultr.training import FairRanker, save
 from fultr.training.run_folder import RunFolder, writing
 from fultr.training.solving import Watcher
+from fultr.training.sources import Source
 
 MOST_PAIRS = 6
 """Pairs of groups whose disparity is printed; all are in results.json."""

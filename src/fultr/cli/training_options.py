@@ -12,18 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import Content, read_any
+from fultr.cli.files import Content, read_any, read_impressions
 from fultr.cli.output import say
 from fultr.click_model import ClickNoise
 from fultr.clicks import judge_readiness, severe_lines
-from fultr.data import ClickLog, CompactLog, RankingDataset, inspect_dataset
-from fultr.data.ranking_files import with_features
+from fultr.data import Counts
 from fultr.errors import InputError
 from fultr.files import existing_file
+from fultr.logs import inspect_dataset
+from fultr.policy.ranking_files import with_features
 from fultr.training import FairRanker
 from fultr.training.run_folder import CHECKPOINT_EVERY
-
-Source = ClickLog | CompactLog | RankingDataset
+from fultr.training.sources import Source
 
 
 class ModelName(StrEnum):
@@ -159,11 +159,9 @@ def in_names_of_options(file: Path | None = None) -> Iterator[None]:
         raise InputError(f"{option}: {error.problem}", value=error.value) from error
 
 
-def refuse_unknown_examination(
-    asked: object, clicks: ClickLog | CompactLog | None, file: Path, *others: object
-) -> None:
+def refuse_unknown_examination(asked: object, counts: Counts | None, file: Path, *others: object) -> None:
     """Refuse to go on if neither the options, nor the log, nor anything else says what is looked at."""
-    of_log = clicks is not None and (clicks.position_bias or _propensity_of(clicks)) is not None
+    of_log = counts is not None and (counts.position_bias or counts.cells.propensity) is not None
     if asked is None and not of_log and all(one is None for one in others):
         problem = (
             "how likely positions are looked at is not known; give --eta 1 or --bias FILE (fultr propensity"
@@ -204,54 +202,49 @@ class Inputs:
     def read(self, ranker: FairRanker) -> tuple[Source, Source | None]:
         """Read what is trained on and what is validated on, and say what is wrong with them."""
         content = self._read(self.log, ranker, "")
-        source = self._source(content, self.log)
-        if content.clicks is None:
+        source = self._source(content, self.log, ranker)
+        if content.counts is None:
             say(f"fultr: {self.log} is labelled data: its relevance counts as known (full information)")
             if ranker.noise is not None:
                 raise InputError("--eps-plus and --eps-minus are for clicks", file=self.log)
-        self._refuse_missing(ranker, source)
+        self._check_trainable(ranker, content)
         if self.valid is None:
             return source, None
         further = self._read(self.valid, ranker, "validation: ")
         names = list(content.data.feature_names)
-        valid = self._source(further, self.valid)
-        if isinstance(valid, RankingDataset):
-            return source, with_features(valid, names, self.valid)
-        return source, replace(valid, data=with_features(valid.data, names, self.valid))
+        lists = with_features(further.data, names, self.valid)
+        return source, self._source(replace(further, data=lists), self.valid, ranker)
 
     def _read(self, file: Path, ranker: FairRanker, part: str) -> Content:
-        content = read_any(file, items=self.items, columns=self.columns, counts=True)
-        if content.clicks is None:
+        content = read_any(file, items=self.items, columns=self.columns)
+        if content.counts is None:
             found = inspect_dataset(content.data)
             lines = [finding.sentence for finding in found if finding.severity == "severe"]
         else:
-            lines = severe_lines(judge_readiness(content.clicks, ranker.position_bias))
+            lines = severe_lines(judge_readiness(content.counts, ranker.position_bias))
         for line in lines:
             say(f"fultr: warning: {part}{line}")
         return content
 
-    def _source(self, content: Content, file: Path) -> Source:
-        if content.clicks is not None:
-            if self.relevant_from is not None:
-                raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
-            return content.clicks
-        return content.data if self.relevant_from is None else content.data.binarize(self.relevant_from)
+    def _source(self, content: Content, file: Path, ranker: FairRanker) -> Source:
+        if content.counts is None:
+            return content.data if self.relevant_from is None else content.data.binarize(self.relevant_from)
+        if self.relevant_from is not None:
+            raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
+        if ranker.protocol == "paper":
+            log = read_impressions(file, items=self.items, columns=self.columns)
+            return replace(log, data=with_features(log.data, list(content.data.feature_names), file))
+        return replace(content.counts, data=content.data)
 
-    def _refuse_missing(self, ranker: FairRanker, source: Source) -> None:
+    def _check_trainable(self, ranker: FairRanker, content: Content) -> None:
         """Refuse what cannot be trained on, by the names of options."""
-        data = source if isinstance(source, RankingDataset) else source.data
         fair = next((name for name in ("max_disparity", "min_utility") if getattr(ranker, name)), None)
-        if len(data.group_names) < 2:
+        if len(content.data.group_names) < 2:
             problem = "there are no two groups of items, so that there is no disparity"
             if fair is not None:
                 raise InputError(f"{problem}; leave {OPTIONS[fair]} out", file=self.log, column="group")
             say(f"fultr: warning: {problem}: this trains for utility alone")
-        clicks = None if isinstance(source, RankingDataset) else source
-        refuse_unknown_examination(ranker.position_bias, clicks, self.log)
-
-
-def _propensity_of(clicks: ClickLog | CompactLog) -> object:
-    return clicks.propensity if isinstance(clicks, ClickLog) else clicks.cells.propensity
+        refuse_unknown_examination(ranker.position_bias, content.counts, self.log)
 
 
 def _identity(file: Path) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from fultr import __version__
 from fultr.cli.output import say
-from fultr.cli.training_options import OPTIONS, Inputs, Source, in_names_of_options, settings_of
+from fultr.cli.training_options import OPTIONS, Inputs, in_names_of_options, settings_of
 from fultr.errors import FultrError, InputError, WriteError
 from fultr.training import FairRanker, UnreachableLimitError
 from fultr.training.paper_protocol import PAPER
 from fultr.training.preparation import L2_OF_PAPER, L2_ONE_BY_ONE
 from fultr.training.run_folder import CONFIG, RunFolder, results_of_run
 from fultr.training.solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
+from fultr.training.sources import Source
 
 USUAL_TURNS = 8
 """Turns that training under a limit usually takes."""
