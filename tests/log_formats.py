@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from fultr import ClickLog
 
 GOOD_COUNTS: dict[str, list[Any]] = {
     "query_id": ["a", "a", "a"],
@@ -40,6 +43,14 @@ def small_ubi() -> tuple[list[Any], list[Any]]:
         event("s2", "impression", "b", 1),
     ]
     return queries, events
+
+
+def positions_by_document(log: ClickLog) -> list[dict[Any, int]]:
+    """The positions of the candidates of each impression by document, 0 where one was not shown."""
+    assert log.data.doc_id is not None
+    document = log.data.doc_id[log.row_of_entry].tolist()
+    entries = list(zip(document, log.position.tolist(), strict=True))
+    return [dict(entries[start:stop]) for start, stop in pairwise(log.offsets.tolist())]
 
 
 def event(search: str, action: str, document: Any, ordinal: Any) -> dict[str, Any]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
+from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fultr import ClickLog, CompactLog, PositionBias, RankingDataset
+from fultr import ClickLog, Counts, PositionBias, RankingDataset
+from fultr.estimators import Evidence, evidence_from_clicks
+from fultr.estimators.evidence import Candidates
 
 
 def by_first(features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -76,8 +82,43 @@ def raw_estimates(
     return utility / len(log), disparity / len(log), corrected / len(log)
 
 
+def pretend_expectations(data: RankingDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Any value and exposure for each row, the same for the same item of a query, wherever it is held."""
+    made = []
+    for row, which in enumerate(data.list_of_row):
+        query = None if data.query_id is None else data.query_id[which]
+        content = (data.features[row].tolist(), int(data.group[row]))
+        document = content if data.doc_id is None else data.doc_id[row]
+        made.append(np.random.default_rng(zlib.crc32(repr((query, document)).encode())).random(2))
+    value, exposure = np.array(made).T
+    return value, exposure
+
+
+def evidence_by_row(
+    log: ClickLog, position_bias: PositionBias | None = None, *, clip: float | None = None
+) -> Evidence:
+    """Evidence from clicks about each row of `log.data`, be its list like another one or never shown."""
+    data = log.data
+    numbered = replace(data, query_id=np.arange(len(data)), doc_id=np.arange(data.rows))
+    counts = replace(log, data=numbered).compact()
+    evidence = evidence_from_clicks(counts, position_bias, clip=clip)
+    lists, rows = torch.as_tensor(counts.data.query_id), torch.as_tensor(counts.data.doc_id)
+
+    def spread(values: Tensor | None, index: Tensor, size: int) -> Tensor:
+        assert values is not None
+        return values.new_zeros(size).index_copy(0, index, values)
+
+    return Evidence(
+        candidates=Candidates.of(data),
+        weight=spread(evidence.weight, rows, data.rows),
+        impressions=spread(evidence.impressions, lists, len(data)),
+        shown=spread(evidence.shown, rows, data.rows),
+        empties_dropped=evidence.empties_dropped,
+    )
+
+
 def compact_estimates(
-    log: CompactLog,
+    log: Counts,
     bias: PositionBias | None,
     value: NDArray[np.float64],
     exposure: NDArray[np.float64],

@@ -39,7 +39,7 @@ from fultr.audit import (
     write_audit,
 )
 from fultr.audit.curves import examination_for, steeper
-from fultr.data.compact_log import Cells
+from fultr.data.counts import Cells
 from fultr.evaluation import resampled_errors, simultaneous_intervals
 from fultr.report import report_on_audit
 from fultr.training.sources import query_digests
@@ -239,6 +239,8 @@ def test_impressions_and_counts_are_the_same() -> None:
     whole, compact = audit(log, {"a": RandomRanking()}), audit(log.compact(), {"a": RandomRanking()})
     assert whole.to_dict() == compact.to_dict()
     assert whole.lists == 25
+    shuffled = log[np.random.default_rng(0).permutation(len(log))]
+    assert audit(shuffled, {"a": RandomRanking()}).to_dict() == whole.to_dict()
 
 
 def test_lists_that_were_never_shown_take_no_part() -> None:
@@ -723,7 +725,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     single = clicks_on(world(1), impressions=20)
     damaged = {**audit(log).to_dict(), "rankings": []}
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: audit(world(3)), "'log': must be a ClickLog or a CompactLog.*RankingDataset"),  # type: ignore[arg-type]
+        (lambda: audit(world(3)), "'log': must be a ClickLog or a Counts.*RankingDataset"),  # type: ignore[arg-type]
         (lambda: audit(log, [RandomRanking()]), "'policies': must be policies by name"),  # type: ignore[arg-type]
         (lambda: audit(log, {"logged": RandomRanking()}), "give the policy another one"),
         (lambda: audit(log, {"x": 3}), "a policy must have a method predict"),  # type: ignore[dict-item]

@@ -26,7 +26,7 @@ from fultr import (
     write_log,
 )
 from fultr.audit import audit, read_audit
-from fultr.data import write_aggregated_log
+from fultr.logs import write_aggregated_log
 from tests import commands
 
 BIAS = PositionBias.power(1.0)

@@ -20,6 +20,7 @@ from fultr import (
     PositionBias,
     RandomRanking,
     RankingDataset,
+    count,
     datasets,
     simulate_clicks,
 )
@@ -32,7 +33,7 @@ from fultr.clicks import (
     estimate_bias_swap,
     supported_methods,
 )
-from fultr.clicks.bias_cells import item_cells
+from fultr.clicks.bias_cells import counts_of_rankers, item_cells
 from fultr.clicks.bias_em_mixture import VALUES, MixtureModel
 from fultr.clicks.bias_em_regression import RegressionModel
 from fultr.clicks.bias_em_steps import HiddenClickModel, climb, relative_logs
@@ -289,7 +290,7 @@ def test_pairs_are_those_of_the_plain_sums(named: bool) -> None:
     policy = Rankers(scorer(1), scorer(2))
     log = simulate_clicks(lists_of(20), policy, BIAS, NOISE, impressions=300, top_k=4, seed=0)
     ranker = np.minimum(policy.drawn(log), log.lists % 2) if named else None
-    cells = item_cells(log, 50, ranker)
+    cells = item_cells(counts_of_rankers(log, ranker), 50, by_ranker=named)
     blocks = blocks_of(cells.query, np.random.default_rng(0))
     pairs = pairs_of(cells, blocks, 4, between_rankers=named)
     assert pairs.tables.sum(axis=0) == pytest.approx(plain_pairs(log, ranker))
@@ -367,9 +368,9 @@ def test_one_document_in_several_lists_is_one_document() -> None:
 
 
 def models() -> list[HiddenClickModel]:
-    log = random_log(3, 3_000, data=lists_of(40))
-    cells = item_cells(log, 50)
-    return [MixtureModel(cells, 5), RegressionModel(cells, 5, log.data.features[cells.row])]
+    counts = random_log(3, 3_000, data=lists_of(40)).compact()
+    cells = item_cells(counts, 50)
+    return [MixtureModel(cells, 5), RegressionModel(cells, 5, counts.data.features[cells.row])]
 
 
 def test_em_never_lowers_the_likelihood_and_ends_at_its_top() -> None:
@@ -413,7 +414,7 @@ def test_influence_tells_how_a_query_that_comes_again_moves_the_curve(relevance:
         MixtureModel(item_cells(one, 50), 5)
         if relevance == "items"
         else RegressionModel(item_cells(one, 50), 5, one.data.features[item_cells(one, 50).row])
-        for one in (log, repeated(log, again))
+        for one in (log.compact(), repeated(log, again).compact())
     )
     state, moved = climb(model)[0], climb(more)[0]
     block = model.cells.query
@@ -530,7 +531,7 @@ def test_deeper_positions_than_asked_for_are_left_out() -> None:
 def test_without_documents_ids_tied_rows_stay_apart() -> None:
     data = RankingDataset(np.zeros((60, 1)), np.arange(0, 61, 3), relevance=np.tile([1.0, 0.5, 0.0], 20))
     log = simulate_clicks(data, RandomRanking(), BIAS, impressions=4_000, seed=0)
-    assert item_cells(log, 50).row.size == 60
+    assert item_cells(log.compact(), 50).row.size == 60
 
 
 def test_what_cannot_be_estimated_is_refused() -> None:
@@ -617,6 +618,42 @@ def test_each_context_has_its_own_curve() -> None:
     with pytest.raises(InputError, match="with device desk: no position has at least"):
         only_phone = np.where(np.array(device) == "phone", both, 0)
         estimate_bias(log, "swap", swap_rank=only_phone, context={"device": device})
+
+
+def test_counts_that_tell_contexts_apart_need_no_labels() -> None:
+    """Counts of a column, be it a device or the ranker, give what labels of single impressions give."""
+    policy = Rankers(scorer(1), scorer(2))
+    log = simulate_clicks(lists_of(100), policy, BIAS, NOISE, impressions=20_000, seed=0)
+    ranker = np.array(["old", "new"])[policy.drawn(log)]
+    device = np.array(["phone", "desk"])[np.random.default_rng(0).integers(2, size=len(log))]
+    impression, row = log.impression_of_entry, log.row_of_entry
+    table = {
+        "impression_id": impression,
+        "query_id": log.lists[impression],
+        "doc_id": row,
+        "position": log.position,
+        "click": log.click.astype(int),
+        "system": ranker[impression].tolist(),
+        "device": device[impression].tolist(),
+    }
+    counts = count(table, context="system")
+    one, other = estimate_bias_harvest(log, ranker=ranker), estimate_bias_harvest(counts, ranker="system")
+    assert one.to_dict() == other.to_dict()
+    assert supported_methods(counts, ranker="system") == ("harvest", "em")
+    apart = estimate_bias(count(table, context="device"), "em", context="device")
+    labelled = estimate_bias(log, "em", context={"device": device})
+    assert {name: found.to_dict() for name, found in apart.items()} == {
+        name: found.to_dict() for name, found in labelled.items()
+    }
+    assert apart["phone"].context == ("device", "phone")
+    with pytest.raises(InputError, match="position 1 was never shown"):
+        estimate_bias(log[:0], "harvest", ranker=[])
+    # without asking for it, contexts are no part of an estimate
+    assert estimate_bias_em(counts).to_dict() == estimate_bias_em(log).to_dict()
+    wrong: dict[str, Any]
+    for wrong in ({"ranker": "device"}, {"context": "device"}, {"context": {"system": ranker}}):
+        with pytest.raises(InputError, match="does not know its impressions"):
+            estimate_bias(counts, "harvest", **wrong)
 
 
 def test_methods_are_compared_where_the_log_supports_them() -> None:

@@ -29,7 +29,6 @@ from fultr.estimators import (
     InverseMerit,
     correct_noise,
     disparity,
-    evidence_from_clicks,
     evidence_from_relevance,
     group_exposure,
     group_merit,
@@ -41,7 +40,7 @@ from fultr.estimators import (
     utility,
     weights_at,
 )
-from tests.reference import all_rankings, plackett_luce_probability
+from tests.reference import all_rankings, evidence_by_row, plackett_luce_probability
 
 BIAS = PositionBias.power(1.0)
 LONGEST = 5
@@ -111,7 +110,7 @@ class ManyLogs:
         return [slice(start, start + self.lists) for start in range(0, len(self.log.data), self.lists)]
 
     def evidence(self, **options: Any) -> list[Evidence]:
-        together = evidence_from_clicks(self.log, **options)
+        together = evidence_by_row(self.log, **options)
         return [together[lists] for lists in self.slices]
 
     def inverse_merit(self) -> list[InverseMerit]:

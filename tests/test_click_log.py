@@ -171,7 +171,7 @@ def test_split_is_by_query() -> None:
     for share in (0.0, 1.0, -1, 2):
         with pytest.raises(InputError, match="column 'share'"):
             log.split(share)
-    with pytest.raises(InputError, match="cannot split by query: the log has 1"):
+    with pytest.raises(InputError, match="cannot split by query: there are 1"):
         log[log.lists == 0].split(0.5)
 
 

@@ -49,6 +49,13 @@ def test_methods_are_trained_and_measured_as_by_hand(log: fultr.ClickLog, data: 
         assert row["test_disparity_squared"] == pytest.approx(found.disparity_squared)
 
 
+def test_counts_do_where_all_methods_learn_from_counts(log: fultr.ClickLog, data: fultr.DataSplits) -> None:
+    methods = ["fultr", "propensity-svm"]
+    assert compare(log.compact(), data.test, methods) == compare(log, data.test, methods)
+    with pytest.raises(fultr.InputError, match="LambdaRank needs single impressions"):
+        compare(log.compact(), data.test, ["lambda-rank"])
+
+
 def test_who_corrects_for_noise_is_said(log: fultr.ClickLog, data: fultr.DataSplits) -> None:
     noise = fultr.ClickNoise(1.0, 0.1)
     said: list[str] = []

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -54,14 +55,15 @@ from fultr.estimators import (
 from tests import test_claims
 from tests.reference import (
     all_rankings,
+    evidence_by_row,
     plackett_luce_probability,
     plain_disparity,
     plain_per_impression_ratio,
     plain_ratio_of_sums,
+    pretend_expectations,
     raw_estimates,
 )
 from tests.strategies import logs
-from tests.test_compact_log import pretend_expectations
 
 BIASES = [PositionBias.power(1.0), PositionBias([1, 0.9, 0.05, 0.5], beyond=0.3)]
 NOISE = ClickNoise(eps_plus=0.9, eps_minus=0.07)
@@ -130,7 +132,7 @@ def test_estimates_from_clicks_are_those_of_the_plain_formulas(
     )
     value, exposure = draw(log.data.rows, 1), draw(log.data.rows, 2)
     expected = raw_estimates(log, bias, value.numpy(), exposure.numpy(), eps=NOISE.eps_minus)
-    evidence = evidence_from_clicks(log, bias)
+    evidence = evidence_by_row(log, bias)
     corrected = noise_corrected_disparity(exposure, evidence, noise=NOISE, rescale=False)
     found = (utility(value, evidence), disparity(exposure, evidence)[0, 1], corrected[0, 1])
     np.testing.assert_allclose([float(one) for one in found], expected, rtol=1e-12, atol=1e-12)
@@ -142,8 +144,13 @@ def test_merging_impressions_changes_nothing(
 ) -> None:
     log, bias = replace(log, empties_dropped=False), usable_bias(log, bias)
     compact = log.compact()
-    raw, merged = evidence_from_clicks(log, bias, clip=clip), evidence_from_clicks(compact, bias, clip=clip)
+    raw, merged = evidence_by_row(log, bias, clip=clip), evidence_from_clicks(compact, bias, clip=clip)
     assert raw.candidates.rows == log.data.rows
+    # `evidence_by_row` counts too: hold it against sums over the entries of the log, which does not
+    weights = log.ips_weights(bias, clip=clip)
+    sums = np.bincount(log.row_of_entry, weights=weights, minlength=log.data.rows)
+    close(raw.weight, sums.astype(np.float64))
+    assert raw.impressions.tolist() == log.impressions_of_lists().tolist()
     assert merged.candidates.rows == compact.data.rows
     value, exposure = (torch.from_numpy(one.copy()) for one in pretend_expectations(log.data))
     value_there, exposure_there = (torch.from_numpy(one.copy()) for one in pretend_expectations(compact.data))
@@ -201,7 +208,7 @@ def test_utility_of_rankings_is_dcg_and_average_rank() -> None:
 def test_utility_of_rankings_weighs_clicks_by_propensity() -> None:
     data = RankingDataset(np.zeros((3, 1)), [0, 3])
     log = ClickLog(data, lists=[0, 0], position=[1, 2, 3, 2, 1, 3], click=[0, 1, 1, 1, 0, 0])
-    evidence = evidence_from_clicks(log, PositionBias.power(1.0))
+    evidence = evidence_from_clicks(log.compact(), PositionBias.power(1.0))
     # item 1 has weight 2 from the second impression, item 2 weighs 2 and item 3 weighs 3 from the first
     close(utility_of_rankings([3, 1, 2], [10.0, 5.0, 1.0], evidence), np.array([2 * 1 + 2 * 10 + 3 * 5.0]))
     assert evidence.impressions.tolist() == [2]
@@ -473,7 +480,7 @@ def test_lists_never_shown_take_no_part() -> None:
     data, _ = made([3, 2, 4], groups=2, unknown=0)
     log = ClickLog(data, lists=[2, 2], position=[1, 2, 3, 4, 4, 3, 2, 1], click=[1, 0, 1, 0, 0, 1, 0, 1])
     bias, exposure = BIASES[0], draw(data.rows)
-    evidence = evidence_from_clicks(log, bias)
+    evidence = evidence_by_row(log, bias)
     assert evidence.impressions.tolist() == [0, 0, 2]
     for matrix in MATRICES:
         close(matrix(exposure, evidence), matrix(exposure[5:], evidence[[2]]))
@@ -487,7 +494,7 @@ def test_lists_never_shown_take_no_part() -> None:
 def test_noise_is_taken_off_shown_items_only() -> None:
     data = RankingDataset(np.zeros((3, 1)), [0, 3], group=[0, 1, 1])
     log = ClickLog(data, lists=[0, 0], position=[1, 0, 2, 1, 2, 0], click=[1, 0, 0, 0, 1, 0])
-    evidence = evidence_from_clicks(log, BIASES[0])
+    evidence = evidence_from_clicks(log.compact(), BIASES[0])
     assert evidence.shown is not None
     assert evidence.shown.tolist() == [2, 1, 1]
     noise = ClickNoise(0.9, 0.1)
@@ -498,7 +505,7 @@ def test_noise_is_taken_off_shown_items_only() -> None:
 def test_an_item_that_could_not_be_examined_takes_no_part_in_the_noise() -> None:
     data = RankingDataset(np.zeros((3, 1)), [0, 3])
     log = ClickLog(data, lists=[0], position=[1, 2, 3], click=[1, 0, 0])
-    evidence = evidence_from_clicks(log, PositionBias([1, 0.5], beyond="zero"))
+    evidence = evidence_from_clicks(log.compact(), PositionBias([1, 0.5], beyond="zero"))
     assert evidence.shown is not None
     assert evidence.shown.tolist() == [1, 1, 0]
 
@@ -506,11 +513,10 @@ def test_an_item_that_could_not_be_examined_takes_no_part_in_the_noise() -> None
 def test_clipped_weights_count_in_part() -> None:
     data = RankingDataset(np.zeros((4, 1)), [0, 4])
     log = ClickLog(data, lists=[0], position=[1, 2, 3, 4], click=[1, 1, 1, 1])
-    for one in (log, log.compact()):
-        evidence = evidence_from_clicks(one, BIASES[0], clip=2.0)
-        assert evidence.shown is not None
-        assert evidence.weight.tolist() == [1, 2, 2, 2]
-        close(evidence.shown, np.array([1, 1, 2 / 3, 1 / 2]))
+    evidence = evidence_from_clicks(log.compact(), BIASES[0], clip=2.0)
+    assert evidence.shown is not None
+    assert evidence.weight.tolist() == [1, 2, 2, 2]
+    close(evidence.shown, np.array([1, 1, 2 / 3, 1 / 2]))
 
 
 def test_noise_correction_is_refused_where_it_would_be_wrong() -> None:
@@ -522,12 +528,11 @@ def test_noise_correction_is_refused_where_it_would_be_wrong() -> None:
         impressions=50,
         noise=NOISE,
     )
-    evidence = evidence_from_clicks(log)
-    for impressions in (log.drop_empties(), log.drop_empties().compact()):
-        dropped = evidence_from_clicks(impressions)
-        assert torch.isfinite(disparity(draw(5), dropped)).all()
-        with pytest.raises(InputError, match="'empties_dropped'.*without a click"):
-            noise_corrected_disparity(draw(5), dropped, noise=NOISE)
+    evidence = evidence_from_clicks(log.compact())
+    dropped = evidence_from_clicks(log.drop_empties().compact())
+    assert torch.isfinite(disparity(draw(5), dropped)).all()
+    with pytest.raises(InputError, match="'empties_dropped'.*without a click"):
+        noise_corrected_disparity(draw(5), dropped, noise=NOISE)
     relevant = evidence_from_relevance(replace(data, relevance=np.ones(5, np.float32)))
     for other in (relevant, correct_noise(evidence, NOISE), self_normalise(evidence)):
         with pytest.raises(InputError, match="'shown'.*clicks only, once"):
@@ -540,7 +545,7 @@ def test_noise_correction_is_refused_where_it_would_be_wrong() -> None:
 @given(logs(), st.sampled_from(BIASES))
 def test_self_normalised_weights_have_a_mean_total_of_one(log: ClickLog, bias: PositionBias) -> None:
     value = draw(log.data.rows)
-    evidence = evidence_from_clicks(log, bias)
+    evidence = evidence_by_row(log, bias)
     normalised = self_normalise(evidence)
     assert float(normalised.weight.sum()) == pytest.approx(evidence.total_impressions)
     weights = log.ips_weights(bias)
@@ -553,12 +558,12 @@ def test_self_normalised_estimates_ignore_the_scale_of_propensities_and_dropped_
     log: ClickLog, bias: PositionBias
 ) -> None:
     exposure = draw(log.data.rows)
-    expected = disparity(exposure, self_normalise(evidence_from_clicks(log, bias)))
+    expected = disparity(exposure, self_normalise(evidence_by_row(log, bias)))
     log = replace(
         log, propensity=np.where(log.position > 0, bias.at(log.position) / 3, np.nan), planted=Planted.none()
     )
     for other in (log, log.drop_empties()):
-        close(disparity(exposure, self_normalise(evidence_from_clicks(other))), expected)
+        close(disparity(exposure, self_normalise(evidence_by_row(other))), expected)
 
 
 def test_weights_without_a_positive_sum_cannot_be_normalised() -> None:
@@ -610,12 +615,15 @@ def test_errors_say_what_is_wrong() -> None:
         with pytest.raises(InputError, match=message):
             call()
     empty = ClickLog(data, lists=[], position=np.empty(0, dtype=int), click=[])
-    for estimate in (evidence_from_clicks, inverse_merit_from_clicks):
-        with pytest.raises(InputError, match="no impressions"):
-            estimate(empty, BIASES[0])
+    with pytest.raises(InputError, match="no impressions"):
+        evidence_from_clicks(empty.compact(), BIASES[0])
+    with pytest.raises(InputError, match="no impressions"):
+        inverse_merit_from_clicks(empty, BIASES[0])
     shown = ClickLog(data, lists=[0], position=[1, 2], click=[0, 1])
     with pytest.raises(InputError, match="neither propensities nor a position bias"):
-        evidence_from_clicks(shown)
+        evidence_from_clicks(shown.compact())
+    with pytest.raises(InputError, match=r"'counts': must be Counts, such as log.compact\(\)"):
+        evidence_from_clicks(cast(Any, shown))
 
 
 # documentation

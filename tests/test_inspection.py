@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,22 @@ import pytest
 from hypothesis import given
 
 from fultr import ClickLog, PositionBias, RankingDataset, inspect_dataset, inspect_log
-from fultr.data import Finding, Planted
-from fultr.data.compact_log import impression_blocks
-from fultr.data.inspection import count_impressions
+from fultr.data import Planted
+from fultr.data.facts import ImpressionFacts
+from fultr.logs import Finding
+from fultr.logs.inspection import inspect_columns
+from tests.counts import content
 from tests.strategies import datasets, logs
 
 
 def sentences(findings: list[Finding]) -> str:
     return "\n".join(finding.sentence for finding in findings)
+
+
+def facts_of(log: ClickLog) -> ImpressionFacts:
+    facts = log.compact().facts
+    assert facts is not None
+    return facts
 
 
 def some_data(**fields: Any) -> RankingDataset:
@@ -103,12 +112,11 @@ def test_a_long_log_without_an_empty_impression_is_severe(empty: int, said: bool
 @pytest.mark.parametrize(("clicks", "full"), [([1, 1, 1], 1), ([1, 1, 0], 0)])
 def test_impressions_with_every_item_clicked_are_counted(clicks: list[int], full: int) -> None:
     log = some_log(click=[*clicks, *[0] * 9])
-    assert count_impressions(log).all_clicked == full
+    assert facts_of(log).all_clicked == full
     assert ("1 of 4 impressions had every item clicked" in sentences(inspect_log(log))) == bool(full)
     # one item is no list, and a click on it is no wonder
     single = some_log(position=[1, 0, 0] * 4, click=[1, 0, 0] + [0] * 9)
-    assert count_impressions(single).all_clicked == 0
-    assert "every item clicked" not in sentences(inspect_log(log.compact()))
+    assert facts_of(single).all_clicked == 0
 
 
 def repeating_log(times: list[int] | None, repeated: int = 2) -> ClickLog:
@@ -121,25 +129,25 @@ def repeating_log(times: list[int] | None, repeated: int = 2) -> ClickLog:
 
 def test_impressions_of_the_same_content_and_time_are_repeated() -> None:
     log = repeating_log([*range(30), 0, 1])
-    assert count_impressions(log).repeated == 2
+    assert facts_of(log).repeated == 2
     assert "2 of 32 impressions with a click equal another one of the same time" in sentences(
         inspect_log(log)
     )
     apart = repeating_log([*range(30), 0, 7])
-    assert count_impressions(apart).repeated == 1
+    assert facts_of(apart).repeated == 1
     never = repeating_log([*range(32)])
-    assert count_impressions(never).repeated == 0
+    assert facts_of(never).repeated == 0
     assert "equal another one" not in sentences(inspect_log(never))
     # what differs in a click, or in a position, is not the same
     click, position = log.click.copy(), log.position.copy()
     click[-1], position[[-4, -5]] = True, position[[-5, -4]]
-    assert count_impressions(replace(log, click=click)).repeated == 1
-    assert count_impressions(replace(log, click=click, position=position)).repeated == 0
+    assert facts_of(replace(log, click=click)).repeated == 1
+    assert facts_of(replace(log, click=click, position=position)).repeated == 0
 
 
 def test_dates_do_not_tell_impressions_apart() -> None:
     log = repeating_log([0] * 32)
-    counts = count_impressions(log)
+    counts = facts_of(log)
     assert (counts.repeated, counts.times_tell) == (2, False)
     assert "equal another one" not in sentences(inspect_log(log))
 
@@ -147,7 +155,7 @@ def test_dates_do_not_tell_impressions_apart() -> None:
 @pytest.mark.parametrize(("repeated", "copies"), [(30, 2), (29, 1), (0, 1)])
 def test_a_log_put_together_with_itself_is_noticed_without_times(repeated: int, copies: int) -> None:
     log = repeating_log(None, repeated)
-    assert count_impressions(log).copies == copies
+    assert facts_of(log).copies == copies
     assert ("Each impression stands in the log 2 times" in sentences(inspect_log(log))) == (copies == 2)
 
 
@@ -168,7 +176,7 @@ def test_impressions_are_counted_as_one_by_one(log: ClickLog) -> None:
         content = (int(log.lists[number]), tuple(position), tuple(click), time)
         seen += [content] if shown else []
         clicked += [content] if any(click) else []
-    counts = count_impressions(log)
+    counts = facts_of(log)
     assert (counts.all_clicked, counts.nothing_shown, counts.gaps) == (full, nothing, gaps)
     assert counts.repeated == len(clicked) - len(set(clicked))
     assert counts.different == len(set(seen))
@@ -177,11 +185,10 @@ def test_impressions_are_counted_as_one_by_one(log: ClickLog) -> None:
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     log = repeating_log([*range(30), 0, 1])
-    whole = count_impressions(log)
+    whole = content(log.compact())
     for size in (1, 4, 7):
-        monkeypatch.setattr("fultr.data.compact_log.ENTRIES_A_BLOCK", size)
-        assert len(list(impression_blocks(log))) > 1
-        assert count_impressions(log) == whole
+        monkeypatch.setattr("fultr.data.count_impressions.ENTRIES_A_BLOCK", size)
+        assert content(log.compact()) == whole
 
 
 def test_a_planted_item_is_no_gap() -> None:
@@ -209,3 +216,35 @@ def test_nothing_at_all_is_a_finding() -> None:
     assert sentences(inspect_dataset(nothing)) == "There are no lists."
     assert "no clicks" in sentences(inspect_log(some_log(click=[0] * 12)))
     assert sentences(inspect_log(some_log()[:0])) == "There are no impressions."
+
+
+def test_columns_that_are_not_read_are_named() -> None:
+    table = {
+        "impression_id": [1, 1],
+        "query_id": [1, 1],
+        "doc_id": [1, 2],
+        "position": [1, 2],
+        "click": [0, 1],
+        "feature_a": [1.0, 2.0],
+        "salary": [1.0, 2.0],
+        "remote": [True, False],
+        "age": [1.0, float("nan")],
+        "distance": [float("inf"), None],
+        "title": ["nurse", "3"],
+    }
+    found = sentences(inspect_columns(table, [], False))
+    assert "2 columns of numbers are not read: salary, remote" in found
+    assert "'age' cannot be a feature as it is: of its values, 1 missing or NaN" in found
+    assert "'distance' cannot be a feature as it is: of its values, 1 missing or NaN, 1 infinite" in found
+    assert "'title' cannot be a feature as it is: of its values, 1 text" in found
+    assert "feature_a" not in found
+    assert inspect_columns(table, [], True) == []
+
+
+def test_unusable_columns_of_a_csv_log_are_named(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        "impression_id,query_id,doc_id,position,click,age,salary\n1,1,1,1,0,nan,3\n1,1,2,2,1,old,4\n"
+    )
+    found = sentences(inspect_columns(tmp_path / "log.csv", [], False))
+    assert "not read: salary" in found
+    assert "'age' cannot be a feature as it is: of its values, 1 text, 1 missing or NaN" in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
+import fultr
 from fultr import (
     ClickLog,
     ClickNoise,
-    CompactLog,
+    Counts,
     FairRanker,
     InputError,
     PlackettLuce,
@@ -30,22 +32,21 @@ from fultr import (
     simulate_clicks,
     write_log,
 )
-from fultr.cli.files import read_any
-from fultr.data import (
-    Planted,
-    nested_logs,
+from fultr.cli.files import read_any, read_impressions
+from fultr.data import Planted, table_files
+from fultr.data.counts_files import read_counts
+from fultr.logs import (
+    lightgbm_table,
+    nested,
+    nested_table,
     read_aggregated_log,
-    read_lightgbm_log,
-    read_nested_log,
-    read_ubi_log,
-    table_files,
-    ubi_events,
+    ubi_table,
     write_aggregated_log,
     write_lightgbm_log,
 )
-from fultr.data.aggregated_logs import UNKNOWN_COUNT
+from fultr.logs.aggregated import ASSUMPTION, UNKNOWN_COUNT
 from tests.commands import json_of, refusal, result_of
-from tests.log_formats import GOOD_COUNTS, event, small_ubi, write_lines
+from tests.log_formats import GOOD_COUNTS, event, positions_by_document, small_ubi, write_lines
 from tests.strategies import logs
 
 BIAS = PositionBias.power(1.0)
@@ -121,14 +122,14 @@ def test_frames_of_any_library_make_the_same_log(frame: Callable[[dict[str, Any]
         "clicks": [[0, 1], [1, 0]],
         "id": [1, 2],
     }
-    found = read_nested_log(frame(nested), impression="id")
+    found = read_log(nested_table(frame(nested), impression="id"))
     assert found.equals(log_from_frame({k: v for k, v in table.items() if k != "feature_price"}))
 
 
 # nested: one row for each impression
 
 
-def nested_table(log: ClickLog, *, features: str = "list", ordered: bool = False) -> pa.Table:
+def sessions(log: ClickLog, *, features: str = "list", ordered: bool = False) -> pa.Table:
     """The log with a row for each impression; `ordered` puts documents in the order they were shown in."""
     data, rows = log.data, []
     assert data.query_id is not None
@@ -160,17 +161,17 @@ NAMES: dict[str, Any] = {"query": "query", "documents": "urls", "clicks": "click
 
 
 @pytest.mark.parametrize("features", ["list", "columns"])
-@pytest.mark.parametrize("block", [1, 7, 1 << 18])
+@pytest.mark.parametrize("block", [1, 7, 1 << 14])
 def test_nested_tables_read_back_as_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: str, block: int
 ) -> None:
     log = simulated(top_k=4, impressions=120)
-    monkeypatch.setattr(nested_logs, "ENTRIES_A_BLOCK", block)
+    monkeypatch.setattr(nested, "IMPRESSIONS_A_BLOCK", block)
     monkeypatch.setattr(table_files, "ROWS_A_BATCH", 37)
-    pq.write_table(nested_table(log, features=features), tmp_path / "log.parquet")
+    pq.write_table(sessions(log, features=features), tmp_path / "log.parquet")
     wanted: Any = "vectors" if features == "list" else ["f0", "f1", "f2"]
-    found = read_nested_log(
-        tmp_path / "log.parquet", **NAMES, positions="places", groups="owners", features=wanted
+    found = read_log(
+        nested_table(tmp_path / "log.parquet", **NAMES, positions="places", groups="owners", features=wanted)
     )
     names = ("1", "2", "3") if features == "list" else ("f0", "f1", "f2")
     assert found.equals(replace(log, data=replace(log.data, feature_names=names)))
@@ -184,27 +185,30 @@ def test_any_log_can_be_nested(log: ClickLog) -> None:
         log, data=replace(log.data, features=np.empty((log.data.rows, 0), np.float32), feature_names=())
     )
     given_ids = log.impression_id is not None
-    found = read_nested_log(
-        nested_table(log),
-        query="query",
-        documents="urls",
-        clicks="clicked",
-        positions="places",
-        groups="owners",
-        impression="session" if given_ids else None,
+    found = read_log(
+        nested_table(
+            sessions(log),
+            query="query",
+            documents="urls",
+            clicks="clicked",
+            positions="places",
+            groups="owners",
+            impression="session" if given_ids else None,
+        ),
         group_names=log.data.group_names,
     )
     assert found.equals(log)
 
 
-@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
 def test_the_order_of_a_list_is_the_position(kind: Any) -> None:
     log = simulated()
-    table = nested_table(log, ordered=True).drop_columns(["places", "vectors"])
-    table = table.set_column(2, "urls", table["urls"].cast(kind(pa.string())))
+    table = sessions(log, ordered=True).drop_columns(["places", "vectors"])
+    table = table.set_column(2, "urls", pa.array(table["urls"].to_pylist(), kind(pa.string())))
     plain = replace(log, data=replace(log.data, features=np.empty((60, 0), np.float32), feature_names=()))
-    assert read_nested_log(table, **NAMES, groups="owners").equals(plain)
-    assert read_nested_log(pl.from_arrow(table), **NAMES, groups="owners").equals(plain)
+    assert read_log(nested_table(table, **NAMES, groups="owners")).equals(plain)
+    if kind in (pa.list_, pa.large_list):
+        assert read_log(nested_table(pl.from_arrow(table), **NAMES, groups="owners")).equals(plain)
 
 
 def test_documents_of_nested_logs_may_stand_in_a_second_table(tmp_path: Path) -> None:
@@ -220,14 +224,113 @@ def test_documents_of_nested_logs_may_stand_in_a_second_table(tmp_path: Path) ->
         }
     )
     pq.write_table(items, tmp_path / "items.parquet")
-    table = nested_table(log).select(["session", "query", "urls", "clicked", "places"])
-    found = read_nested_log(table, **NAMES, positions="places", items=tmp_path / "items.parquet")
+    table = sessions(log).select(["session", "query", "urls", "clicked", "places"])
+    found = read_log(nested_table(table, **NAMES, positions="places"), items=tmp_path / "items.parquet")
     assert found.equals(log)
-    with pytest.raises(InputError, match="not with both"):
-        read_nested_log(nested_table(log), **NAMES, groups="owners", items=items)
+    grouped = nested_table(sessions(log), **NAMES, positions="places", groups="owners")
+    assert read_log(grouped, items=items).equals(log)
+    other = items.set_column(2, "group", pa.array(["left"] * len(items)))
+    with pytest.raises(InputError, match="column 'owners': group of the same document and query"):
+        read_log(grouped, items=other)
+
+
+def test_nested_logs_and_searches_can_be_counted_without_holding_impressions(tmp_path: Path) -> None:
+    log = simulated()
+    columns: dict[str, Any] = {**NAMES, "positions": "places", "groups": "owners", "features": "vectors"}
+    counts = fultr.count(nested_table(sessions(log), **columns))
+    assert_same_counts(counts, read_log(nested_table(sessions(log), **columns)).compact())
+    queries, events = ubi_records(log)
+    files = write_lines(queries, tmp_path / "q.ndjson"), write_lines(events, tmp_path / "e.ndjson")
+    for positions in ("response", "events"):
+        counts = fultr.count(ubi_table(*files, positions=positions))
+        assert_same_counts(counts, read_log(ubi_table(*files, positions=positions)).compact())
+        assert counts.origin["positions"] == positions
+
+
+def test_impressions_without_ids_of_several_tables_are_not_taken_for_one_another() -> None:
+    first = {"query_id": ["a"], "doc_ids": [["x", "y"]], "clicks": [[1, 0]], "places": [[1, 2]]}
+    second = {"query_id": ["a"], "doc_ids": [["v", "w"]], "clicks": [[0, 1]], "places": [[3, 4]]}
+    tables = [nested_table(sessions, positions="places") for sessions in (first, second)]
+    with pytest.raises(InputError, match="no ids, .* count each by itself, and merge the counts"):
+        fultr.count(tables)
+    counts = [fultr.count(table) for table in tables]
+    assert fultr.merge(*counts).impressions.tolist() == [1, 1]
+
+
+def test_each_table_names_its_own_columns(tmp_path: Path) -> None:
+    for name, clicks in (("one", [[1, 0]]), ("two", [[2, 0]])):
+        table = {"id": [name], "query_id": ["a"], "doc_ids": [["x", "y"]], f"clicks_{name}": clicks}
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    tables = [
+        nested_table(tmp_path / f"{name}.parquet", clicks=f"clicks_{name}", impression="id")
+        for name in ("one", "two")
+    ]
+    with pytest.raises(InputError, match="two.parquet, row 1, column 'clicks_two': must be 0 or 1"):
+        fultr.count(tables)
 
 
 # aggregated: counts
+
+
+def assert_same_counts(one: Counts, other: Counts) -> None:
+    """Both have the same lists, impressions and cells, in the same order."""
+    for name in ("query_id", "doc_id", "offsets", "group", "features", "group_names", "feature_names"):
+        np.testing.assert_array_equal(getattr(one.data, name), getattr(other.data, name), err_msg=name)
+    np.testing.assert_array_equal(one.impressions, other.impressions)
+    for name in ("row", "position", "propensity", "impressions", "clicks"):
+        np.testing.assert_array_equal(getattr(one.cells, name), getattr(other.cells, name), err_msg=name)
+
+
+@settings(max_examples=60)
+@given(logs(ids=True))
+def test_counts_of_one_list_for_each_query_come_back_from_a_table(log: ClickLog) -> None:
+    counts = log.compact()
+    codes = counts.data.query_codes
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("counts.parquet", "counts.csv"):
+            path = Path(folder) / name
+            if not counts.cells.clicks.any():
+                continue
+            several = int((np.bincount(codes) > 1).sum())
+            if several:
+                with pytest.raises(
+                    InputError, match=f"^{path}.*: {several} queries have several lists"
+                ) as caught:
+                    write_aggregated_log(log, path)
+                assert "write_counts" in str(caught.value)
+                assert not path.exists()
+            # the first list of each query
+            first = counts[np.unique(codes, return_index=True)[1]]
+            if not first.cells.clicks.any():
+                continue
+            write_aggregated_log(first, path)
+            found = read_aggregated_log(path)
+            assert_same_counts(found, first)
+            assert found.facts is None
+            known = found.clicked_impressions != UNKNOWN_COUNT
+            assert (found.clicked_impressions == first.clicked_impressions)[known].all()
+
+
+def test_counts_by_context_are_written_for_one_value_only(tmp_path: Path) -> None:
+    table: dict[str, Any] = {
+        "impression_id": [1, 1, 2, 2],
+        "query_id": ["a", "a", "b", "b"],
+        "doc_id": ["x", "y", "x", "y"],
+        "position": [1, 2, 1, 2],
+        "click": [0, 1, 1, 0],
+        "device": ["phone", "phone", "desk", "desk"],
+    }
+    counts = fultr.count(table, context="device")
+    with pytest.raises(InputError, match="column 'device': such a table has no place .* write_counts keeps"):
+        write_aggregated_log(counts, tmp_path / "counts.csv")
+    assert not list(tmp_path.iterdir())
+    write_aggregated_log(counts.of_context("phone"), tmp_path / "counts.csv")
+    assert_same_counts(read_aggregated_log(tmp_path / "counts.csv"), counts.of_context("phone"))
+
+
+def test_counts_say_what_they_assume() -> None:
+    assert ASSUMPTION == "all documents of a query were candidates in each of its impressions"
+    assert read_aggregated_log(GOOD_COUNTS).origin == {"format": "aggregated", "assumes": ASSUMPTION}
 
 
 def counted(log: ClickLog) -> dict[str, list[Any]]:
@@ -257,7 +360,7 @@ def counted(log: ClickLog) -> dict[str, list[Any]]:
     }
 
 
-def content(log: CompactLog) -> dict[Any, Any]:
+def content(log: Counts) -> dict[Any, Any]:
     """What a compact log holds, whatever the order of its lists and rows."""
     data = log.data
     assert data.query_id is not None
@@ -406,7 +509,7 @@ def test_files_for_lightgbm_read_back_as_the_log(tmp_path: Path) -> None:
     log = simulated()
     files = write_lightgbm_log(log, tmp_path / "train.txt")
     assert sorted(tmp_path.iterdir()) == sorted(files)
-    found = read_lightgbm_log(tmp_path / "train.txt")
+    found = read_log(lightgbm_table(tmp_path / "train.txt"))
     names = replace(log.data, feature_names=("0", "1", "2"))
     assert found.equals(replace(log, data=names, impression_id=None))
     np.testing.assert_allclose(
@@ -414,13 +517,16 @@ def test_files_for_lightgbm_read_back_as_the_log(tmp_path: Path) -> None:
     )
     for name in ("query_id", "doc_id", "item_group"):  # what LightGBM itself has
         (tmp_path / f"train.txt.{name}").unlink()
-    alone = read_lightgbm_log(tmp_path / "train.txt")
+    alone = read_log(lightgbm_table(tmp_path / "train.txt"))
     assert alone.data.query_id is None
-    assert alone.position.tolist() == found.position.tolist()
-    assert alone.click.tolist() == found.click.tolist()
+    assert alone.data.doc_id is None
+    # without ids, rows keep the order of the file
+    assert alone.position.tolist() == log.position.tolist()
+    assert alone.click.tolist() == log.click.tolist()
     shallow = simulated(top_k=2)
     write_lightgbm_log(shallow, tmp_path / "top.txt")
-    assert read_lightgbm_log(tmp_path / "top.txt").data.lengths.tolist() == [2] * len(shallow)
+    top = read_log(lightgbm_table(tmp_path / "top.txt"))
+    assert np.diff(top.offsets).tolist() == [2] * len(shallow)
 
 
 LIGHTGBM_DATA = {
@@ -440,7 +546,7 @@ def test_data_for_lightgbm_in_its_forms(tmp_path: Path, data: str, places: str) 
     path.write_text(data)
     (tmp_path / "train.data.query").write_text("2\n1\n")
     (tmp_path / "train.data.position").write_text(places)
-    log = read_lightgbm_log(path)
+    log = read_log(lightgbm_table(path))
     assert log.data.features.tolist() == [[0.5, 1], [0.25, 0], [0, -3]]
     assert log.click.tolist() == [False, True, False]
     assert log.position.tolist() == [1, 2, 1]
@@ -455,11 +561,16 @@ def test_weights_for_lightgbm_are_what_they_are_said_to_be(tmp_path: Path) -> No
     weight = tmp_path / "train.txt.weight"
     weight.write_text("".join(f"{2 + k % 3}\n" for k in range(log.entries)))
     with pytest.raises(InputError, match="there are weights; say what they are"):
-        read_lightgbm_log(tmp_path / "train.txt")
-    assert read_lightgbm_log(tmp_path / "train.txt", weights="ignore").propensity is None
-    found = read_lightgbm_log(tmp_path / "train.txt", weights="inverse-propensity")
+        read_log(lightgbm_table(tmp_path / "train.txt"))
+    assert read_log(lightgbm_table(tmp_path / "train.txt", weights="ignore")).propensity is None
+    found = read_log(lightgbm_table(tmp_path / "train.txt", weights="inverse-propensity"))
     assert found.propensity is not None
-    np.testing.assert_allclose(found.propensity, 1 / (2 + np.arange(log.entries) % 3))
+    assert log.data.doc_id is not None
+    by_document = np.lexsort((log.data.doc_id[log.row_of_entry].tolist(), log.impression_of_entry))
+    np.testing.assert_allclose(found.propensity, 1 / (2 + by_document % 3))
+    weight.write_text(weight.read_text().replace("2", "0.5", 1))
+    with pytest.raises(InputError, match=r"train.txt.weight, row 1, column 'weight': .* \(got '0.5'\)"):
+        read_log(lightgbm_table(tmp_path / "train.txt", weights="inverse-propensity"))
 
 
 # User Behavior Insights
@@ -520,11 +631,13 @@ def test_searches_and_events_read_back_as_the_log(tmp_path: Path, form: str, pos
     if form == "parquet":
         pq.write_table(pa.Table.from_pylist(queries), tmp_path / "queries.parquet")
         pq.write_table(pa.Table.from_pylist(events), tmp_path / "events.parquet")
-        found = read_ubi_log(tmp_path / "queries.parquet", tmp_path / "events.parquet", positions=positions)
+        found = read_log(
+            ubi_table(tmp_path / "queries.parquet", tmp_path / "events.parquet", positions=positions)
+        )
     else:
         first = write_lines(queries, tmp_path / "queries.ndjson", form)
         second = write_lines(events, tmp_path / "events.ndjson", form)
-        found = read_ubi_log(first, second, positions=positions)
+        found = read_log(ubi_table(first, second, positions=positions))
     assert found.timestamp is not None
     assert str(found.timestamp[0]) == "2024-12-11T04:56:00.419000"
     assert found.origin == {
@@ -539,19 +652,19 @@ def test_searches_and_events_read_back_as_the_log(tmp_path: Path, form: str, pos
 def test_one_file_may_hold_searches_and_events_in_any_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ubi_events, "ENTRIES_A_BLOCK", 50)
+    monkeypatch.setattr(table_files, "ROWS_A_BATCH", 50)
     log = simulated()
     queries, events = ubi_records(log, base=0)
     both = write_lines([*events, *queries], tmp_path / "both.jsonl")
     for positions in ("response", "events"):
-        found = read_ubi_log(both, positions=positions)
+        found = read_log(ubi_table(both, positions=positions))
         assert bare(found).equals(without_features(log))
 
 
 def test_numbers_of_documents_stay_numbers(tmp_path: Path) -> None:
     queries, events = ubi_records(simulated(impressions=50), whole=True)
-    log = read_ubi_log(
-        write_lines(queries, tmp_path / "q.ndjson"), write_lines(events, tmp_path / "e.ndjson")
+    log = read_log(
+        ubi_table(write_lines(queries, tmp_path / "q.ndjson"), write_lines(events, tmp_path / "e.ndjson"))
     )
     assert log.data.doc_id is not None
     assert log.data.doc_id.dtype == np.int64
@@ -561,13 +674,16 @@ def test_numbers_of_documents_stay_numbers(tmp_path: Path) -> None:
 def test_positions_by_response_or_by_events(tmp_path: Path) -> None:
     queries, events = small_ubi()
     both = write_lines([*queries, *events], tmp_path / "ubi.ndjson")
-    log = read_ubi_log(both)
+    log = read_log(ubi_table(both))
     assert log.origin["searches_without_results"] == 1
-    assert log.position.tolist() == [1, 2, 3, 1, 2]
-    assert log.click.tolist() == [False, True, False, False, False]
-    seen = read_ubi_log(both, positions="events")
-    assert seen.position.tolist() == [1, 2, 0, 1, 0]
-    assert read_ubi_log(both, positions="events", first_position=0).position.tolist() == [2, 3, 0, 2, 0]
+    assert positions_by_document(log) == [{"a": 1, "b": 2, "c": 3}, {"b": 1, "a": 2}]
+    assert log.data.doc_id is not None
+    assert log.impression_of_entry[log.click].tolist() == [0]
+    assert log.data.doc_id[log.row_of_entry[log.click]].tolist() == ["b"]
+    seen = read_log(ubi_table(both, positions="events"))
+    assert positions_by_document(seen) == [{"a": 1, "b": 2, "c": 0}, {"b": 1, "a": 0}]
+    from_zero = read_log(ubi_table(both, positions="events", first_position=0))
+    assert positions_by_document(from_zero) == [{"a": 2, "b": 3, "c": 0}, {"b": 2, "a": 0}]
 
 
 def test_events_may_bring_their_own_query(tmp_path: Path) -> None:
@@ -575,7 +691,7 @@ def test_events_may_bring_their_own_query(tmp_path: Path) -> None:
         {**event("s", "impression", "x", 0), "user_query": "tv"},
         {**event("s", "click", "y", 1), "user_query": "tv"},
     ]
-    log = read_ubi_log(write_lines(events, tmp_path / "e.ndjson"), positions="events")
+    log = read_log(ubi_table(write_lines(events, tmp_path / "e.ndjson"), positions="events"))
     assert log.position.tolist() == [1, 2]
     assert log.data.query_id is not None
     assert log.data.query_id.tolist() == ["tv"]
@@ -586,7 +702,7 @@ def test_events_may_bring_their_own_query(tmp_path: Path) -> None:
 
 def test_convert_makes_our_table_of_each_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = simulated()
-    pq.write_table(nested_table(log), tmp_path / "nested.parquet")
+    pq.write_table(sessions(log), tmp_path / "nested.parquet")
     write_lightgbm_log(log, tmp_path / "train.txt")
     queries, events = ubi_records(log)
     write_lines(queries, tmp_path / "q.ndjson")
@@ -595,12 +711,12 @@ def test_convert_makes_our_table_of_each_layout(tmp_path: Path, capsys: pytest.C
     cases: list[tuple[list[object], ClickLog]] = [
         (
             ["nested", tmp_path / "nested.parquet", *(f"--column={n}={c}" for n, c in columns.items())],
-            read_nested_log(tmp_path / "nested.parquet", **columns),
+            read_log(nested_table(tmp_path / "nested.parquet", **columns)),
         ),
-        (["lightgbm", tmp_path / "train.txt"], read_lightgbm_log(tmp_path / "train.txt")),
+        (["lightgbm", tmp_path / "train.txt"], read_log(lightgbm_table(tmp_path / "train.txt"))),
         (
             ["ubi", tmp_path / "q.ndjson", "--events", tmp_path / "e.ndjson"],
-            read_ubi_log(tmp_path / "q.ndjson", tmp_path / "e.ndjson"),
+            read_log(ubi_table(tmp_path / "q.ndjson", tmp_path / "e.ndjson")),
         ),
     ]
     for number, (arguments, expected) in enumerate(cases):
@@ -614,25 +730,27 @@ def test_convert_makes_our_table_of_each_layout(tmp_path: Path, capsys: pytest.C
 def test_counts_are_known_by_their_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = simulated()
     pd.DataFrame(counted(log)).to_csv(tmp_path / "counts.csv", index=False)
-    read = read_any(tmp_path / "counts.csv", counts=True)
+    read = read_any(tmp_path / "counts.csv")
     assert read.kind == "aggregated log"
-    assert read.log is None
-    assert isinstance(read.clicks, CompactLog)
-    assert content(read.clicks) == content(log.compact())
+    assert read.counts is not None
+    assert content(read.counts) == content(log.compact())
+    assert ASSUMPTION in capsys.readouterr().err
     with pytest.raises(
-        InputError, match="counts.csv: holds counts of clicks .* single impressions are needed"
+        InputError, match="counts.csv: holds counts of clicks.* single impressions are needed"
     ):
-        read_any(tmp_path / "counts.csv")
+        read_impressions(tmp_path / "counts.csv")
     found = json_of(capsys, "convert", tmp_path / "counts.csv", tmp_path / "counts.parquet")
     assert found["kind"] == "aggregated log"
-    assert content(read_aggregated_log(tmp_path / "counts.parquet")) == content(log.compact())
+    kept = read_counts(tmp_path / "counts.parquet")
+    assert content(kept) == content(log.compact())
+    assert kept.origin["assumes"] == ASSUMPTION
     write_log(log, tmp_path / "clicks.parquet")
     code, _, _ = result_of(
         capsys, "convert", "--to", "aggregated", tmp_path / "clicks.parquet", tmp_path / "made.csv"
     )
     assert code == 0
-    assert content(read_any(tmp_path / "made.csv", counts=True).clicks) == content(log.compact())  # type: ignore[arg-type]
-    assert read_any(tmp_path / "clicks.parquet").log is not None
+    assert content(read_aggregated_log(tmp_path / "made.csv")) == content(log.compact())
+    assert read_impressions(tmp_path / "clicks.parquet").equals(log)
 
 
 def test_commands_take_counts_as_they_take_the_log(
@@ -641,24 +759,23 @@ def test_commands_take_counts_as_they_take_the_log(
     log = simulated()
     assert log.data.query_id is not None
     write_log(log, tmp_path / "clicks.parquet")
-    # lists in the order of the log, so that sums are the same ones
-    counts = pd.DataFrame(counted(log)).sort_values("query_id", kind="stable")
-    place = {query: number for number, query in enumerate(log.data.query_id[log.lists].tolist()[::-1])}
-    counts = counts.sort_values("query_id", kind="stable", key=lambda column: -column.map(place))
-    counts.to_parquet(tmp_path / "counts.parquet", index=False)
-    runs = []
+    pd.DataFrame(counted(log)).to_parquet(tmp_path / "counts.parquet", index=False)
+    runs, estimates = [], []
     for name in ("clicks", "counts"):
         file, run = tmp_path / f"{name}.parquet", tmp_path / name
         trained = json_of(capsys, "train", file, "--lambda", 1, "--l2", 0.01, "--eta", 1, "--out", run)
         measured = json_of(capsys, "evaluate", tmp_path / "clicks", file, "--eta", 1)
+        (bias,) = json_of(capsys, "propensity", file)["estimates"]
+        code, _, err = result_of(capsys, "noise", file, "--eta", 1)
+        assert code == 2
         runs.append((trained["training"]["utility"], measured["dcg"], measured["disparity"]))
-    assert runs[1] == pytest.approx(runs[0], rel=1e-3)
+        estimates.append((bias["values"], err.splitlines()[-1]))
+    assert runs[1] == pytest.approx(runs[0], rel=1e-9)
+    assert estimates[1] == estimates[0]
     line = refusal(
         capsys, "compare", tmp_path / "counts.parquet", "--test", "german", "--out", tmp_path / "out"
     )
     assert "single impressions are needed" in line
-    for command in ("propensity", "noise"):
-        assert "single impressions are needed" in refusal(capsys, command, tmp_path / "counts.parquet")
 
 
 def test_counts_do_not_tell_how_many_impressions_had_no_click(
@@ -678,7 +795,8 @@ def test_convert_writes_for_lightgbm(tmp_path: Path, capsys: pytest.CaptureFixtu
     write_log(log, tmp_path / "clicks.parquet")
     found = json_of(capsys, "convert", "--to", "lightgbm", tmp_path / "clicks.parquet", tmp_path / "a.txt")
     assert str(tmp_path / "a.txt.position") in found["files"]
-    assert read_lightgbm_log(tmp_path / "a.txt").click.tolist() == log.click.tolist()
+    names = replace(log.data, feature_names=("0", "1", "2"))
+    assert read_log(lightgbm_table(tmp_path / "a.txt")).equals(replace(log, data=names, impression_id=None))
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -696,9 +814,13 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Capt
         (("--from", "lightgbm", tmp_path / "data.txt", "--items", log), "--items is for logs without"),
         (("--from", "excel", log), "excel"),
         ((tmp_path / "data.txt", "--to", "aggregated"), "this is labelled data"),
-        ((tmp_path / "counts.csv", "--to", "lightgbm"), "no single impressions"),
     ):
         assert part in refusal(capsys, "convert", *arguments, out)
+    code, _, err = result_of(capsys, "convert", tmp_path / "counts.csv", "--to", "lightgbm", out)
+    assert code == 2
+    assumed, refused = err.splitlines()
+    assert ASSUMPTION in assumed
+    assert "no single impressions" in refused
     assert not out.exists()
 
 

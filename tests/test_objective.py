@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fultr import ClickLog, ClickNoise, InputError, RankingDataset
-from fultr.estimators import evidence_from_clicks
+from fultr.data.dataset import rows_of
+from fultr.estimators import Candidates, Evidence
 from fultr.policy import MLPScorer
 from fultr.training.goals import Goal, Limited, Penalised, squared
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
@@ -256,14 +257,18 @@ def test_lists_never_shown_play_no_part() -> None:
     log = random_log(data, impressions=40)
     shown = [0, 1, 2, 5]
     kept = log[np.isin(log.lists, shown)]
-    # a task over all lists, of which some have no impressions, made without compacting them away
     evidence = Task.of(kept, Weighing(BIAS))
     assert len(evidence.data) == len(np.unique(kept.lists))
     parameters = np.random.default_rng(6).normal(size=(1, 4))
     scaling = Scaling.standard(data)
     found = exact(evidence, LinearModel(evidence.data, scaling)).measure(parameters)
-    everything = evidence_from_clicks(kept, BIAS)
-    assert (everything.impressions == 0).any()
+    # a task over all lists, of which some have no impressions
+    used = np.unique(kept.lists)
+    weight, impressions = (torch.zeros(size, dtype=torch.float64) for size in (data.rows, len(data)))
+    weight[rows_of(data.offsets, used)] = evidence.utility.weight
+    impressions[used] = evidence.utility.impressions
+    assert (impressions == 0).any()
+    everything = Evidence(Candidates.of(data), weight, impressions)
     wide = Task(data, everything, everything, Weighing(BIAS).tables(5))
     objective = exact(wide, LinearModel(data, scaling), (0.0,), (1.0,))
     also = objective.measure(parameters)

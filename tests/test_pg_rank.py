@@ -19,6 +19,7 @@ from fultr.baselines.treatment import (
     Treated,
     TreatmentObjective,
     compare_groups,
+    lists_of_counts,
     treatment_disparity,
 )
 from fultr.estimators.evidence import Candidates
@@ -188,6 +189,31 @@ def test_equal_impressions_are_counted_together() -> None:
     again = compare_groups(twice, weighing, twice.compact().data)
     for field in ("lists", "higher", "lower", "higher_merit", "lower_merit", "share"):
         np.testing.assert_array_equal(getattr(again, field), getattr(once, field))
+
+
+@pytest.mark.parametrize("ids", ["numbers", "text", "none"])
+def test_each_impression_is_of_its_list_in_the_counts(ids: str) -> None:
+    rng = np.random.default_rng(0)
+    # two documents or three of four of each query, in any order, so that lists differ, and differ in length
+    chosen = [rng.permutation(4)[: rng.integers(2, 4)] for _ in range(40)]
+    rows = np.concatenate([4 * (number % 5) + some for number, some in enumerate(chosen)])
+    query, document = np.arange(40) % 5, 7 * rows % 20
+    text = ids == "text"
+    data = RankingDataset(
+        rows[:, None].astype(np.float32),
+        np.cumsum([0, *map(len, chosen)]),
+        query_id=None if ids == "none" else [f"q{code}" for code in query] if text else query,
+        doc_id=None if ids == "none" else [f"d{code}" for code in document] if text else document,
+    )
+    shown = rng.permutation(40)[:30].repeat(2)
+    entries = int(data.lengths[shown].sum())
+    log = ClickLog(data, shown, np.zeros(entries, int), np.zeros(entries, int))
+    counts, found = log.compact(), lists_of_counts(log)
+    assert len(counts.data) == (30 if ids == "none" else len(np.unique(found))) <= 30
+    np.testing.assert_array_equal(np.bincount(found), counts.impressions)
+    for own, number in zip(shown.tolist(), found.tolist(), strict=True):
+        one, other = data[own], counts.data[number]
+        assert sorted(one.features.ravel()) == sorted(other.features.ravel())
 
 
 def treatment_of(merit: list[float], exposure: list[float], group: list[int], width: float = 0.0) -> Any:

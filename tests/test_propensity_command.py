@@ -31,13 +31,9 @@ from fultr import (
 )
 from fultr.cli.options import position_bias
 from fultr.clicks import BiasEstimate, estimate_bias, read_bias
-from fultr.data.columns import flags
-from fultr.data.impression_columns import (
-    ImpressionColumn,
-    labels,
-    read_impression_columns,
-    whole_numbers,
-)
+from fultr.data.columns import flags, integers_between, text_labels
+from fultr.logs.impressions import read_impressions
+from fultr.logs.opening import LogOptions
 from fultr.plots import draw_bias
 from tests.commands import json_of, refusal, result_of
 from tests.test_bias_estimation import BIAS, NOISE, TRUE, Swaps, lists_of, ranker_log, scorer, swap_log
@@ -432,26 +428,20 @@ def test_columns_about_impressions_come_in_the_order_of_the_log(tmp_path: Path, 
         arrow_csv.write_csv(table.drop_columns(["group"]), path)
     else:
         pq.write_table(table.replace_schema_metadata(), path)
-    wanted = {
-        "device": ImpressionColumn("device", labels),
-        "rank": ImpressionColumn("rank", whole_numbers(0, 5, "must be 0 to 5")),
-        "rank as text": ImpressionColumn("rank", labels),
-        "made": ImpressionColumn("made", flags),
+    wanted: Any = {
+        "device": ("device", text_labels),
+        "rank": ("rank", integers_between(0, 5, "must be 0 to 5")),
+        "rank as text": ("rank", text_labels),
+        "made": ("made", flags),
     }
-    found = read_impression_columns(path, wanted)
-    order = read_log(path, features=[]).impression_id
+    read, found = read_impressions(path, LogOptions(features=[]), wanted)
+    order = read.impression_id
     assert order is not None
     assert (np.diff(order) < 0).any()
     assert found["device"].tolist() == told["device"][order].tolist()
     assert found["rank"].tolist() == told["rank"][order].tolist()
     assert found["rank as text"].tolist() == [str(rank) for rank in told["rank"][order]]
     assert found["made"].tolist() == told["made"][order].tolist()
-
-
-def test_a_table_without_rows_has_no_impressions(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"impression_id": pa.array([], pa.int64())}), tmp_path / "log.parquet")
-    with pytest.raises(InputError, match="has no rows"):
-        read_impression_columns(tmp_path / "log.parquet", {})
 
 
 HEADER = "impression_id,query_id,doc_id,position,click,swap_rank,device,score,swapped\n"

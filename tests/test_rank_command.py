@@ -33,8 +33,8 @@ from fultr import (
     write_letor,
     write_log,
 )
-from fultr.data.ranking_files import matching_columns, read_scored
 from fultr.policy import log_prob_of_positions, ranking_log_prob, sample_positions
+from fultr.policy.ranking_files import matching_columns, read_scored
 from tests import commands
 from tests.commands import result_of
 
@@ -200,7 +200,7 @@ def test_rankings_are_those_of_the_plackett_luce_model_of_the_seed(
     for cells in (1, 50, 333):  # within a list, a list or two, several lists
         monkeypatch.setattr("fultr.cli.rank.CELLS_A_BLOCK", cells)
         assert result_of(capsys, *arguments)[1] == first
-    monkeypatch.setattr("fultr.data.ranking_files.ROWS_A_GROUP", 90)
+    monkeypatch.setattr("fultr.policy.ranking_files.ROWS_A_GROUP", 90)
     out = tmp_path / "rankings.parquet"
     assert result_of(capsys, *arguments, "--out", out)[0] == 0
     groups = pq.ParquetFile(out).metadata  # 4 lists at a time, 80 rows each, until there are enough
@@ -520,7 +520,7 @@ def test_columns_are_matched() -> None:
 def test_items_are_scored_as_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However wide and long a table is, only some of its rows are there at a time."""
     monkeypatch.setattr("fultr.data.table_files.ROWS_A_BATCH", 40)
-    monkeypatch.setattr("fultr.data.ranking_files.ROWS_AT_ONCE", 16)
+    monkeypatch.setattr("fultr.policy.ranking_files.ROWS_AT_ONCE", 16)
     data = RankingDataset(np.random.default_rng(0).normal(size=(100, 3)), [0, 40, 100], query_id=[1, 2])
     for ending in ("parquet", "arrow"):
         path = tmp_path / f"items.{ending}"

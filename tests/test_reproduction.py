@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from fultr import ClickLog
 from fultr.cli import output
 from fultr.experiments import runs as runs_module
 from fultr.experiments.methods import METHODS
@@ -179,11 +180,14 @@ def test_a_stopped_reproduction_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_worlds_are_the_same_for_a_split_and_others_for_another() -> None:
-    one, same, other = (make_world(Conditions("german", 1.0, split=split)) for split in (3, 3, 4))
-    assert one.log.equals(same.log)
-    assert not one.log.equals(other.log)
-    assert one.log.clicked.sum() == len(one.log.data)
-    assert not one.log.empties_dropped
+    one, same, other = (make_world(Conditions("german", 1.0, split=split)).log for split in (3, 3, 4))
+    assert isinstance(one, ClickLog)
+    assert isinstance(same, ClickLog)
+    assert isinstance(other, ClickLog)
+    assert one.equals(same)
+    assert not one.equals(other)
+    assert one.clicked.sum() == len(one.data)
+    assert not one.empties_dropped
 
 
 def test_noise_is_estimated_from_planted_items() -> None:

@@ -11,9 +11,10 @@ import polars
 import pyarrow
 import pytest
 
-from fultr import ClickLog, CompactLog, InputError, PositionBias
+from fultr import ClickLog, Counts, InputError, PositionBias
 from fultr.training.sources import (
     data_of,
+    gains_of,
     position_bias_of,
     query_digests,
     refuse_other_order,
@@ -46,21 +47,45 @@ def columns_of(log: ClickLog) -> dict[str, Any]:
     return {**found, **features}
 
 
-def weights_of(log: ClickLog) -> dict[tuple[bytes, str], tuple[float, int]]:
+def weights_of(log: ClickLog | Counts) -> dict[tuple[bytes, str], tuple[float, int]]:
     """What training takes from a log: of each item its click weights and its impressions."""
-    compact = log.compact()
-    names = [*log.data.group_names, "unknown"]
+    counts = log.compact()
+    names = [*counts.data.group_names, "unknown"]
     found: dict[tuple[bytes, str], tuple[float, int]] = {}
-    for row, which in enumerate(compact.data.list_of_row):
-        key = (compact.data.features[row].tobytes(), names[compact.data.group[row]])
+    for row, which in enumerate(counts.data.list_of_row):
+        key = (counts.data.features[row].tobytes(), names[counts.data.group[row]])
         assert key not in found
-        found[key] = (round(float(compact.ips_weights(BIAS)[row]), 9), int(compact.impressions[which]))
+        found[key] = (round(float(counts.ips_weights(BIAS)[row]), 9), int(counts.impressions[which]))
     return found
 
 
-def test_logs_and_lists_are_taken_as_they_are(log: ClickLog) -> None:
-    for source in (log, log.compact(), log.data):
+def made_of(*arguments: Any, **columns: Any) -> Counts:
+    """The counts of what is given; single impressions hold the same."""
+    made = source_of(*arguments, **columns)
+    assert isinstance(made, Counts)
+    single = source_of(*arguments, **columns, impressions=True)
+    assert isinstance(single, ClickLog)
+    assert weights_of(single) == weights_of(made)
+    assert single.data.feature_names == made.data.feature_names
+    assert single.compact().cells.clicks.tolist() == made.cells.clicks.tolist()
+    return made
+
+
+def test_counts_and_lists_are_taken_as_they_are(log: ClickLog) -> None:
+    for source in (log.compact(), log.data):
         assert source_of(source) is source
+        assert source_of(source, impressions=True) is source
+
+
+def test_a_log_is_counted_unless_its_impressions_are_needed(log: ClickLog) -> None:
+    assert source_of(log, impressions=True) is log
+    found = source_of(log)
+    assert isinstance(found, Counts)
+    assert weights_of(found) == weights_of(log)
+
+
+def test_a_log_brings_its_own_columns(log: ClickLog) -> None:
+    for source in (log, log.compact(), log.data):
         with pytest.raises(InputError, match="brings its own clicks"):
             source_of(source, [1, 0])
         with pytest.raises(InputError, match="column 'qid'"):
@@ -69,8 +94,7 @@ def test_logs_and_lists_are_taken_as_they_are(log: ClickLog) -> None:
 
 @pytest.mark.parametrize("make", [pandas.DataFrame, polars.DataFrame, pyarrow.table, dict])
 def test_frames_hold_the_same_as_the_log(log: ClickLog, make: Any) -> None:
-    made = source_of(make(columns_of(log)))
-    assert isinstance(made, ClickLog)
+    made = made_of(make(columns_of(log)))
     assert made.data.feature_names == ("x0", "x1", "x2", "x3")
     assert weights_of(made) == weights_of(log)
 
@@ -81,7 +105,7 @@ def test_arrays_hold_the_same_as_the_log(log: ClickLog, as_frame: bool) -> None:
     features: Any = np.column_stack([columns[f"feature_x{number}"] for number in range(4)])
     if as_frame:
         features = pandas.DataFrame(features, columns=["a", "b", "c", "d"])
-    made = source_of(
+    made = made_of(
         features,
         columns["click"],
         qid=columns["query_id"],
@@ -90,9 +114,8 @@ def test_arrays_hold_the_same_as_the_log(log: ClickLog, as_frame: bool) -> None:
         sensitive_features=columns["group"],
         propensity=np.where(log.position > 0, BIAS.at(log.position), np.nan),
     )
-    assert isinstance(made, ClickLog)
     assert weights_of(made) == weights_of(log)
-    assert made.propensity is not None
+    assert made.cells.propensity is not None
     assert made.data.feature_names == (("a", "b", "c", "d") if as_frame else ("1", "2", "3", "4"))
 
 
@@ -100,7 +123,7 @@ def test_rows_of_arrays_may_come_in_any_order(log: ClickLog) -> None:
     columns = columns_of(log)
     order = np.random.default_rng(0).permutation(log.entries)
     mixed = {name: np.asarray(column)[order] for name, column in columns.items()}
-    made = source_of(
+    made = made_of(
         np.column_stack([mixed[f"feature_x{number}"] for number in range(4)]),
         mixed["click"],
         qid=mixed["query_id"],
@@ -108,25 +131,24 @@ def test_rows_of_arrays_may_come_in_any_order(log: ClickLog) -> None:
         position=mixed["position"],
         sensitive_features=mixed["group"],
     )
-    assert isinstance(made, ClickLog)
     assert weights_of(made) == weights_of(log)
 
 
 def test_without_impressions_each_query_is_one() -> None:
     features = np.arange(10.0).reshape(5, 2)
-    made = source_of(features, [1, 0, 0, 1, 0], qid=["a", "a", "b", "b", "b"], position=[1, 2, 1, 2, 3])
-    assert isinstance(made, ClickLog)
-    assert len(made) == 2
-    assert sorted(made.data.lengths.tolist()) == [2, 3]
-    assert int(made.click.sum()) == 2
+    made = made_of(features, [1, 0, 0, 1, 0], qid=["a", "a", "b", "b", "b"], position=[1, 2, 1, 2, 3])
+    assert made.impressions.tolist() == [1, 1]
+    assert made.data.lengths.tolist() == [2, 3]
+    assert int(made.cells.clicks.sum()) == 2
 
 
 def test_items_with_the_same_features_stay_apart() -> None:
     features = np.zeros((4, 2))
-    made = source_of(features, [1, 0, 0, 1], qid=[1, 1, 1, 1], impression=[1, 1, 2, 2], position=[1, 2, 1, 2])
-    assert isinstance(made, ClickLog)
+    columns: dict[str, Any] = {"qid": [1, 1, 1, 1], "impression": [1, 1, 2, 2], "position": [1, 2, 1, 2]}
+    made = source_of(features, [1, 0, 0, 1], **columns)
+    assert isinstance(made, Counts)
     assert made.data.lengths.tolist() == [2]
-    assert len(made) == 2
+    assert made.impressions.tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +233,7 @@ def test_a_split_keeps_all_of_a_query_on_one_side() -> None:
     data = random_lists(lists=20, seed=2)
     doubled = replace(data, query_id=np.arange(20) // 2)
     log = random_log(doubled, impressions=200)
+    found = []
     for source in (log, log.compact(), doubled):
         kept, aside = split_by_query(source, 0.3, 0)
         if isinstance(kept, ClickLog) and isinstance(aside, ClickLog):
@@ -219,15 +242,18 @@ def test_a_split_keeps_all_of_a_query_on_one_side() -> None:
             sides = [set(np.asarray(data_of(part).query_id).tolist()) for part in (kept, aside)]
         assert sides[0] & sides[1] == set()
         assert (len(sides[0]), len(sides[1])) == (7, 3)
+        found.append(sides)
         again = split_by_query(source, 0.3, 0)[1]
         np.testing.assert_array_equal(data_of(again).features, data_of(aside).features)
+    # impressions, their counts and labels are split in the same way
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_split_of_counts_keeps_the_counts() -> None:
     log = random_log(random_lists(lists=10, seed=3), impressions=100).compact()
     kept, aside = split_by_query(log, 0.5, 1)
-    assert isinstance(kept, CompactLog)
-    assert isinstance(aside, CompactLog)
+    assert isinstance(kept, Counts)
+    assert isinstance(aside, Counts)
     assert kept.impressions.sum() + aside.impressions.sum() == 100
     total = log.ips_weights(BIAS).sum()
     assert kept.ips_weights(BIAS).sum() + aside.ips_weights(BIAS).sum() == pytest.approx(total)
@@ -263,7 +289,7 @@ def test_features_in_another_order_are_refused() -> None:
 
 
 def test_items_of_equal_features_are_told_apart_by_their_groups() -> None:
-    made = source_of(
+    made = made_of(
         np.zeros((4, 1)),
         [1, 0, 0, 1],
         qid=["q"] * 4,
@@ -271,13 +297,22 @@ def test_items_of_equal_features_are_told_apart_by_their_groups() -> None:
         position=[1, 2, 1, 2],
         sensitive_features=["x", "y", "y", "x"],
     )
-    assert isinstance(made, ClickLog)
-    counts = made.compact()
-    assert counts.impressions.tolist() == [2]
-    assert dict(zip(counts.data.group.tolist(), counts.clicks().tolist(), strict=True)) == {0: 2, 1: 0}
+    assert made.impressions.tolist() == [2]
+    assert dict(zip(made.data.group.tolist(), made.clicks().tolist(), strict=True)) == {0: 2, 1: 0}
 
 
 def test_counts_are_no_single_impressions(log: ClickLog) -> None:
-    assert single_impressions(log) is log
-    with pytest.raises(InputError, match="not a compacted log"):
-        single_impressions(log.compact())
+    for source in (log, log.data):
+        assert single_impressions(source, "this") is source
+    with pytest.raises(InputError, match="column 'X'.*this needs single impressions, not a compacted log"):
+        single_impressions(log.compact(), "this")
+
+
+def test_gains_are_clicks_or_relevance(log: ClickLog) -> None:
+    clicks = gains_of(log.compact())
+    assert clicks.sum() == log.click.sum()
+    data = random_lists()
+    assert data.relevance is not None
+    np.testing.assert_array_equal(gains_of(data), data.relevance.astype(np.float64))
+    with pytest.raises(InputError, match="must have relevance, or clicks"):
+        gains_of(replace(data, relevance=None))

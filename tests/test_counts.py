@@ -1,25 +1,32 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fultr import (
     ClickLog,
-    CompactLog,
+    Counts,
     InputError,
     PositionBias,
     RandomRanking,
     RankingDataset,
+    count,
     simulate_clicks,
 )
-from fultr.data import compact_log
-from fultr.data.merging import group_equal_lists, item_codes, merge_lists, order_within
+from fultr.data import count_impressions
+from fultr.data.grouping import Packing, dense, first_repeat, group_numbers, group_rows, sort_key
+from fultr.data.id_codes import IdCodes, as_integers
+from fultr.data.ids import TEXT, codes_of, distinct
+from fultr.data.tally import RepeatedDocumentError
+from tests.counts import content
 from tests.reference import compact_estimates, raw_estimates
 from tests.strategies import logs
 
@@ -54,20 +61,12 @@ def test_raw_and_compacted_logs_give_the_same_estimates(log: ClickLog, bias: Pos
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def cells_of(log: CompactLog) -> list[tuple[float, ...]]:
-    """All cells with their counts, in an order of their own."""
-    cells = log.cells
-    held = np.zeros(cells.row.size) if cells.propensity is None else cells.propensity
-    columns = (cells.row, cells.position, held, cells.impressions, cells.clicks)
-    return sorted(zip(*(column.tolist() for column in columns), strict=True))
-
-
 @given(logs(), st.sampled_from([1, 3, 8]))
 def test_blocks_of_a_log_add_up(log: ClickLog, entries: int) -> None:
     whole = log.compact()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact_log, "ENTRIES_A_BLOCK", entries)
-        assert cells_of(log.compact()) == cells_of(whole)
+        patch.setattr(count_impressions, "ENTRIES_A_BLOCK", entries)
+        assert content(log.compact()) == content(whole)
     assert int(whole.cells.impressions.sum()) == int((log.position > 0).sum())
 
 
@@ -96,38 +95,9 @@ def held_differently(log: ClickLog, rng: np.random.Generator) -> ClickLog:
     )
 
 
-def sums_by_item(log: CompactLog) -> dict[object, list[float]]:
-    assert log.data.query_id is not None
-    sums: dict[object, list[float]] = {}
-    bias = PositionBias.power(0.7)
-    columns = (
-        log.ips_weights(bias),
-        log.squared_ips_weights(bias),
-        log.logged_exposure(bias),
-        log.shown(),
-        log.clicks(),
-    )
-    for row, which in enumerate(log.data.list_of_row):
-        key = (log.data.query_id[which], content_of(log.data, row), log.data.lengths[which])
-        so_far = sums.setdefault(key, [0.0] * len(columns))
-        for number, column in enumerate(columns):
-            so_far[number] += column[row]
-    return sums
-
-
-@given(logs(ids=True), st.booleans(), st.integers(0, 2**32 - 1))
-def test_lists_held_in_different_orders_merge(log: ClickLog, with_documents: bool, seed: int) -> None:
-    if not with_documents:
-        log = replace(log, data=replace(log.data, doc_id=None))
-    scattered = held_differently(log, np.random.default_rng(seed)).compact()
-    direct = log.compact()
-    assert len(scattered.data) == len(direct.data)
-    assert sorted(scattered.impressions) == sorted(direct.impressions)
-    assert sorted(scattered.clicked_impressions) == sorted(direct.clicked_impressions)
-    mine, theirs = sums_by_item(scattered), sums_by_item(direct)
-    assert mine.keys() == theirs.keys()
-    for key, sums in mine.items():
-        np.testing.assert_allclose(sums, theirs[key], rtol=1e-12)
+@given(logs(ids=True), st.integers(0, 2**32 - 1))
+def test_lists_held_in_different_orders_merge(log: ClickLog, seed: int) -> None:
+    assert content(held_differently(log, np.random.default_rng(seed)).compact()) == content(log.compact())
 
 
 def log_over(data: RankingDataset) -> ClickLog:
@@ -142,8 +112,8 @@ def test_different_candidate_sets_are_never_merged() -> None:
         np.zeros((9, 1)), [0, 2, 5, 7, 9], query_id=[1, 1, 1, 1], doc_id=[1, 2, 1, 2, 3, 2, 1, 1, 3]
     )
     compact = log_over(data).compact()
-    assert compact.impressions.tolist() == [2, 1, 1]
-    assert compact.data.lengths.tolist() == [2, 3, 2]
+    found = zip(compact.data.lengths.tolist(), compact.impressions.tolist(), strict=True)
+    assert sorted(found) == [(2, 1), (2, 2), (3, 1)]
     # the same documents of another query are other candidates
     other = RankingDataset(np.zeros((4, 1)), [0, 2, 4], query_id=[1, 2], doc_id=[1, 2, 1, 2])
     assert log_over(other).compact().impressions.tolist() == [1, 1]
@@ -157,25 +127,28 @@ def test_lists_merge_if_and_only_if_their_candidates_are_equal(sets: list[set[in
     data = RankingDataset(
         np.zeros((documents.size, 1)), offsets, query_id=np.zeros(len(sets), int), doc_id=documents
     )
-    merged = merge_lists(data)
-    for one in range(len(sets)):
-        for two in range(len(sets)):
-            assert (merged.number[one] == merged.number[two]) == (sets[one] == sets[two])
-    assert (documents[merged.row] == documents).all()
+    counts = log_over(data).compact()
+    found = [frozenset(part.tolist()) for part in np.split(ids_of(counts), counts.data.offsets[1:-1])]
+    expected = Counter(frozenset(one) for one in sets)
+    assert dict(zip(found, counts.impressions.tolist(), strict=True)) == expected
 
 
-def test_lists_of_equal_hash_are_told_apart() -> None:
-    # many short lists in a table sized for them: collisions of slots are certain, merging must stay exact
-    items = np.arange(20_000)
-    number, representative = group_equal_lists(np.concatenate([items, items]), np.arange(40_001))
-    assert number.tolist() == [*range(20_000), *range(20_000)]
-    assert representative.tolist() == list(range(20_000))
+def ids_of(counts: Counts) -> Any:
+    assert counts.data.doc_id is not None
+    return counts.data.doc_id
 
 
-def test_without_documents_features_and_groups_tell_items_apart() -> None:
-    data = RankingDataset([[0.0], [-0.0], [0.0]], [0, 1, 2, 3], group=[0, 0, 1], query_id=[1, 1, 1])
-    codes = item_codes(data)
-    assert codes[0] == codes[1] != codes[2]
+def test_lists_of_one_key_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    # were all documents to have one hash, lists of different documents would get one key: that is noticed
+    monkeypatch.setattr(IdCodes, "hashes", lambda _self, codes: np.ones(codes.size, dtype=np.uint64))
+    data = RankingDataset(np.zeros((4, 1)), [0, 2, 4], query_id=[1, 1], doc_id=[1, 2, 1, 3])
+    with pytest.raises(RepeatedDocumentError):
+        log_over(data).compact()
+
+
+def test_without_documents_each_row_is_an_item_of_its_own() -> None:
+    data = RankingDataset([[0.0], [0.0]], [0, 1, 2], query_id=[1, 1])
+    assert log_over(data).compact().impressions.tolist() == [1, 1]
 
 
 def test_lists_without_query_ids_are_never_merged() -> None:
@@ -237,7 +210,109 @@ def test_cells_are_in_order_where_few_of_many_positions_were_seen() -> None:
     assert cells.clicks.tolist() == [1, 0, 1, 0]
 
 
-@given(st.lists(st.lists(st.integers(-5, 5), min_size=1, max_size=8), min_size=1, max_size=6))
-def test_order_within_sorts_each_list(lists: list[list[int]]) -> None:
-    values, offsets = np.concatenate(lists), np.cumsum([0, *map(len, lists)])
-    assert values[order_within(values, offsets)].tolist() == [v for one in lists for v in sorted(one)]
+COLUMNS = st.integers(0, 30).flatmap(
+    lambda size: st.lists(
+        st.one_of(
+            st.lists(st.integers(-(2**63), 2**63 - 1), min_size=size, max_size=size),
+            st.lists(st.integers(-2, 2), min_size=size, max_size=size),
+            st.lists(st.sampled_from([0.5, -1.0, 1e300]), min_size=size, max_size=size),
+        ).map(
+            lambda values: np.array(values, dtype=np.float64 if 0.5 in values or 1e300 in values else None)
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+
+
+@given(COLUMNS)
+def test_rows_are_sorted_and_grouped_by_all_columns(columns: list[Any]) -> None:
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    order, starts = group_rows(*columns)
+    assert [rows[index] for index in order] == sorted(rows)
+    assert order.tolist() == sorted(range(len(rows)), key=lambda index: (rows[index], index))
+    assert len(starts) == len(set(rows))
+    numbers = group_numbers(order, starts)
+    assert numbers.tolist() == [sorted(set(rows)).index(row) for row in rows]
+    expected = next(((rows.index(row), i) for i, row in enumerate(rows) if row in rows[:i]), None)
+    assert first_repeat(*columns) == expected
+    assert dense(sort_key(*columns)).tolist() == numbers.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 2**40), st.booleans()), max_size=20))
+def test_packed_columns_come_back(rows: list[tuple[int, int, bool]]) -> None:
+    kinds: tuple[Any, ...] = (np.int32, np.int64, np.bool_)
+    columns = [np.array([row[number] for row in rows], dtype=kind) for number, kind in enumerate(kinds)]
+    packing = Packing(columns)
+    assert packing.fits
+    for given_column, found in zip(columns, packing.unpack(packing.pack(columns)), strict=True):
+        assert found.dtype == given_column.dtype
+        assert found.tolist() == given_column.tolist()
+
+
+TEXTS = st.lists(st.text(max_size=6), max_size=30)
+
+
+@given(TEXTS)
+def test_text_ids_are_sorted_by_their_bytes(texts: list[str]) -> None:
+    try:
+        ordered = sorted(set(texts), key=str.encode)
+    except UnicodeEncodeError:
+        return  # half a character is no text
+    ids = np.array(texts, dtype=TEXT)
+    assert codes_of(ids).tolist() == [ordered.index(text) for text in texts]
+    assert distinct(ids).tolist() == ordered
+
+
+@given(st.lists(TEXTS, max_size=4))
+def test_codes_of_text_are_the_same_in_every_batch(batches: list[list[str]]) -> None:
+    codes = IdCodes()
+    seen: dict[str, int] = {}
+    for batch in batches:
+        try:
+            series = pl.Series(batch, dtype=pl.String)
+        except UnicodeEncodeError:
+            return
+        for text, code in zip(batch, codes.encode(series).tolist(), strict=True):
+            assert seen.setdefault(text, code) == code
+    assert len(set(seen.values())) == len(seen)
+    numbers = np.array(list(seen.values()), dtype=np.int64)
+    assert codes.ids(numbers).tolist() == list(seen)
+    assert len(set(codes.hashes(numbers).tolist())) == len(seen)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1", "-2", "0"], True),
+        (["1", "02"], False),
+        (["9223372036854775807", "-9223372036854775808"], True),
+        (["9223372036854775808"], False),
+        (["1", ""], False),
+        (["1.0"], False),
+        ([" 1"], False),
+        (["-0"], False),
+        (["1" * 30_000], False),
+        (["a\0b", "a\0c"], False),
+    ],
+)
+def test_text_is_an_integer_only_as_numbers_are_written(texts: list[str], numbers: bool) -> None:
+    found = as_integers(np.array(texts, dtype=TEXT))
+    assert found.tolist() == ([int(text) for text in texts] if numbers else texts)
+
+
+def test_an_integer_and_its_text_have_one_hash() -> None:
+    words, numbers = IdCodes(), IdCodes()
+    code = words.encode(pl.Series(["7", "x", "-3"]))
+    assert words.hashes(code)[[0, 2]].tolist() == numbers.hashes(np.array([7, -3])).tolist()
+
+
+def test_ids_with_a_null_character_stay_apart() -> None:
+    table = {
+        "impression_id": [1, 2],
+        "query_id": ["q\0a", "q\0b"],
+        "doc_id": [1, 1],
+        "position": [1, 1],
+        "click": [1, 0],
+    }
+    assert count(table).impressions.tolist() == [1, 1]
