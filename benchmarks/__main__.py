@@ -7,7 +7,7 @@ python -m benchmarks --quick                 a twentieth of the size
 
 from __future__ import annotations
 
-from benchmarks import bench_clicks, bench_files, bench_gradients, bench_streaming, bench_training
+from benchmarks import bench_clicks, bench_counting, bench_files, bench_gradients, bench_training
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     print()
     bench_files.main()
     print()
-    bench_streaming.main()
+    bench_counting.main()
     print()
     bench_training.main()
 

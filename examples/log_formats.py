@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 import fultr
-from fultr.data import (
+from fultr.logs import (
+    lightgbm_table,
+    nested_table,
     read_aggregated_log,
-    read_lightgbm_log,
-    read_nested_log,
-    read_ubi_log,
+    ubi_table,
     write_aggregated_log,
     write_lightgbm_log,
 )
@@ -58,10 +58,10 @@ write_lightgbm_log(named, folder / "train.txt")
 
 logs = {
     "long table": named.compact(),
-    "one row for each impression": read_nested_log(sessions).compact(),
+    "one row for each impression": fultr.count(nested_table(sessions)),
     "counts": read_aggregated_log(folder / "counts.parquet"),
-    "LightGBM": read_lightgbm_log(folder / "train.txt").compact(),
-    "User Behavior Insights": read_ubi_log(folder / "queries.ndjson", folder / "events.ndjson").compact(),
+    "LightGBM": fultr.count(lightgbm_table(folder / "train.txt")),
+    "User Behavior Insights": fultr.count(ubi_table(folder / "queries.ndjson", folder / "events.ndjson")),
 }
 for name, counts in logs.items():
     weight, exposure = counts.ips_weights(bias).sum(), counts.logged_exposure(bias).sum()
