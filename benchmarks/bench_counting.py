@@ -24,7 +24,7 @@ from fultr.logs.writing import items_file
 ROWS_AN_IMPRESSION = 20
 CORES = "2"
 TURNS = 3
-BYTES_A_ROW = 60
+BYTES_A_ROW = 80
 """Disk that a row takes at most, here and while rows are brought together by impression."""
 
 

@@ -21,7 +21,7 @@ for search in range(400):
 
 columns = ("impression_id", "query_id", "doc_id", "position", "click", "group")
 table = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
-log = fultr.log_from_frame(table, position_bias=fultr.PositionBias.power(1.0))
+log = fultr.read_log(table, position_bias=fultr.PositionBias.power(1.0))
 print(log)
 
 group = log.data.group[log.row_of_entry]

@@ -43,7 +43,7 @@ for number in range(len(log)):
 
 (folder / "queries.ndjson").write_text("\n".join(map(json.dumps, searches)))
 (folder / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
-named = fultr.log_from_frame(
+named = fultr.read_log(
     {
         "impression_id": log.impression_of_entry,
         "query_id": queries[log.lists[log.impression_of_entry]],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -26,12 +27,14 @@ WIDTH = 4
 class Candidate:
     """A ranker to check: how it is made, and what it learns from.
 
-    That is clicks or labelled lists; and of clicks, single impressions alone or counts as well.
+    That is clicks or labelled lists; and of clicks, single impressions alone or counts as well. What limits
+    the disparity needs two groups.
     """
 
     make: Callable[..., Any]
     labelled: bool = False
     per_impression: bool = False
+    needs_groups: bool = False
 
     def source(self, data: RankingDataset) -> RankingDataset | ClickLog:
         """Return what the ranker learns from: labelled lists, or clicks on them."""
@@ -75,6 +78,22 @@ def frozen(data: RankingDataset) -> RankingDataset:
         if values is not None:
             values.flags.writeable = False
     return data
+
+
+def frame_of(data: RankingDataset) -> polars.DataFrame:
+    """Return labelled lists as a frame, with names of columns as `fit` has them, and some columns besides."""
+    assert data.query_id is not None
+    return polars.DataFrame(
+        {
+            "qid": data.query_id[data.list_of_row],
+            "doc_id": data.doc_id,
+            "title": [f"item {row}" for row in range(data.rows)],
+            "sensitive_features": np.array(data.group_names)[data.group],
+            "label": data.relevance,
+            "row": np.arange(data.rows),
+            **{f"feature_{name}": data.features[:, at] for at, name in enumerate(data.feature_names)},
+        }
+    )
 
 
 def contents(source: RankingDataset | ClickLog) -> list[bytes]:
@@ -179,6 +198,10 @@ class Contract:
         assert np.isfinite(ranker.predict(single)).all()
 
     def test_one_group(self, candidate: Candidate) -> None:
+        if candidate.needs_groups:
+            with pytest.raises(InputError, match="no two groups"):
+                candidate.train(lists(groups=1))
+            return
         ranker = candidate.train(lists(groups=1))
         assert np.isfinite(ranker.predict(lists(seed=9))).all()
 
@@ -186,6 +209,10 @@ class Contract:
     def test_unknown_groups(self, candidate: Candidate, share: float) -> None:
         data = lists()
         group = np.where(np.random.default_rng(1).random(data.rows) < share, -1, data.group)
+        if candidate.needs_groups and share == 1:
+            with pytest.raises(InputError, match="no two groups"):
+                candidate.train(replace(data, group=group))
+            return
         ranker = candidate.train(replace(data, group=group))
         assert np.isfinite(ranker.predict(lists(seed=9))).all()
 
@@ -208,6 +235,29 @@ class Contract:
             for use in (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2)):
                 with pytest.raises(InputError, match="features"):
                     use(other)
+
+    def test_features_are_found_by_name(self, candidate: Candidate) -> None:
+        names = ("salary", "age", "distance", "remote")
+        ranker, test = candidate.train(replace(lists(), feature_names=names)), lists(seed=9)
+        test = replace(test, feature_names=names)
+        frame = frame_of(test)
+        mixed = frame.sample(fraction=1.0, shuffle=True, seed=3).select(reversed(frame.columns))
+        rows = mixed["row"].to_numpy()
+        uses = (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2, seed=1).T)
+        expected = [use(test) for use in uses]
+        turned = replace(test, features=test.features[:, ::-1], feature_names=names[::-1])
+        for use, known in zip(uses, expected, strict=True):
+            np.testing.assert_allclose(use(turned), known, atol=1e-6)
+            for one in (frame, frame.to_pandas(), frame.to_arrow(), frame.to_dict(as_series=False)):
+                np.testing.assert_allclose(use(one), known, atol=1e-6)
+        np.testing.assert_allclose(ranker.predict(mixed), expected[0][rows], atol=1e-6)
+        for other in (frame.rename({"feature_age": "years"}), frame.drop("feature_age")):
+            for use in (*uses, ranker.evaluate):
+                with pytest.raises(InputError, match="column 'age': the column is missing"):
+                    use(other)
+        found = ranker.evaluate(test, intervals=None)
+        again = ranker.evaluate(frame, intervals=None)
+        assert (again.dcg, again.disparity) == pytest.approx((found.dcg, found.disparity))
 
     def test_it_cannot_be_used_before_it_is_trained(self, candidate: Candidate) -> None:
         ranker, test = candidate.make(), lists(seed=9)

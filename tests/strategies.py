@@ -83,7 +83,7 @@ def logs(draw: st.DrawFn, *, ids: bool | None = None) -> ClickLog:
         position_bias=draw(
             st.sampled_from([None, PositionBias.power(0.5), PositionBias([1, 0.3, 0.2], beyond="zero")])
         ),
-        noise=draw(st.sampled_from([None, ClickNoise(0.9, 0.05)])),
+        noise=draw(st.sampled_from([None, ClickNoise(0.9, 0.05), ClickNoise([0.9, 0.8], [0.3, 0.1, 0.05])])),
         empties_dropped=draw(st.booleans()),
         origin=draw(st.sampled_from([{}, {"made": "by hand"}])),
     )

@@ -18,6 +18,7 @@ from fultr import (
     ClickLog,
     ClickNoise,
     FixedScorer,
+    FultrWarning,
     InputError,
     PlackettLuce,
     PositionBias,
@@ -42,12 +43,13 @@ from fultr.audit.curves import examination_for, steeper
 from fultr.data.counts import Cells
 from fultr.evaluation import resampled_errors, simultaneous_intervals
 from fultr.report import report_on_audit
-from fultr.training.sources import query_digests
+from fultr.training.overlap import query_digests
 from tests.reference import by_first, by_second, plain_disparity
 
 BIAS = PositionBias.power(1.0)
 BENT = PositionBias([1, 0.9, 0.3], beyond=0.3)
 NOISE = ClickNoise(eps_plus=0.9, eps_minus=0.2)
+TRUST = ClickNoise(eps_plus=[0.9, 0.8], eps_minus=[0.3, 0.2, 0.1])
 
 
 class Trained(RandomRanking):
@@ -55,6 +57,7 @@ class Trained(RandomRanking):
 
     def __init__(self, queries: RankingDataset, bias: PositionBias | None = None) -> None:
         self.training_queries_ = query_digests(queries)
+        self.training_evidence_: tuple[str, ...] = ()
         self.position_bias_ = bias
 
 
@@ -93,6 +96,9 @@ def estimated(
         values=tuple(values),
         low=tuple(low),
         high=tuple(high),
+        raw=tuple(values),
+        standard_error=(0.0, *(value * 0.05 for value in values[1:])),
+        shape="monotone",
         level=0.95,
         impressions=(100,) * len(values),
         clicks=(50,) * len(values),
@@ -105,6 +111,7 @@ def estimated(
         power_fit=None,
         queries=40,
         resamples=100,
+        deepest=len(values),
     )
 
 
@@ -140,9 +147,13 @@ def test_a_policy_has_the_numbers_of_an_evaluation(groups: int, noise: ClickNois
 
 
 def plain_logged(log: ClickLog, bias: PositionBias, noise: ClickNoise) -> dict[str, Any]:
-    """Utility, exposure, merit and D of the logged rankings, one impression after another."""
+    """Utility, exposure, merit and D of the logged rankings, one impression after another.
+
+    Where impressions do not show all candidates, merit is clicks over the mean examination of the item.
+    """
     data, utility = log.data, 0.0
-    merit, exposure, impressions = np.zeros(data.rows), np.zeros(data.rows), log.impressions_of_lists()
+    merit, exposure, clicks = np.zeros((3, data.rows))
+    impressions = log.impressions_of_lists()
     for number, which in enumerate(log.lists):
         for place, row in enumerate(range(data.offsets[which], data.offsets[which + 1])):
             entry = log.offsets[number] + place
@@ -150,13 +161,18 @@ def plain_logged(log: ClickLog, bias: PositionBias, noise: ClickNoise) -> dict[s
             if position == 0:
                 continue
             examined = float(bias.at([position])[0])
-            worth = float(log.click[entry]) / examined - noise.eps_minus
-            worth /= noise.eps_plus - noise.eps_minus
+            plus, minus = noise.at(position)
+            worth = (float(log.click[entry]) / examined - minus) / (plus - minus)
             merit[row] += worth
             exposure[row] += examined
+            clicks[row] += log.click[entry]
             utility += worth / math.log2(1 + position)
     mean = exposure / np.maximum(impressions, 1)[data.list_of_row]
     total = len(log)
+    if (log.position == 0).any():
+        seen, (plus, minus) = mean > 0, noise.at(1)
+        merit = clicks / np.where(seen, mean, 1) - minus * seen * impressions[data.list_of_row]
+        merit /= plus - minus
     return {
         "utility": utility / total,
         "merit": [merit[data.group == code].sum() / total for code in range(len(data.group_names))],
@@ -165,10 +181,14 @@ def plain_logged(log: ClickLog, bias: PositionBias, noise: ClickNoise) -> dict[s
     }
 
 
-@pytest.mark.parametrize("noise", [None, NOISE])
+@pytest.mark.parametrize(
+    ("noise", "top_k"), [(None, None), (None, 4), (NOISE, None), (NOISE, 4), (TRUST, None)]
+)
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_the_logged_ranking_follows_its_definition(groups: int, noise: ClickNoise | None) -> None:
-    log = clicks_on(world(30, groups, unknown=0.2), bias=BENT, noise=noise, top_k=4, impressions=300)
+def test_the_logged_ranking_follows_its_definition(
+    top_k: int | None, groups: int, noise: ClickNoise | None
+) -> None:
+    log = clicks_on(world(30, groups, unknown=0.2), bias=BENT, noise=noise, top_k=top_k, impressions=300)
     expected = plain_logged(log, BENT, noise or ClickNoise())
     logged = audit(log).logged
     assert logged.utility.value == pytest.approx(expected["utility"])
@@ -509,15 +529,20 @@ def test_lists_longer_than_an_estimate_are_refused_unless_it_has_a_tail() -> Non
     short = estimated([1, 0.5, 0.4], [1, 0.45, 0.3], [1, 0.6, 0.5])
     with pytest.raises(InputError, match="ends at position 3, and there are positions up to"):
         audit(log, position_bias=short)
-    found = audit(log, position_bias=short.with_tail())
+    with pytest.warns(FultrWarning, match=r"is imprecise at positions 4 to 5 \(0 clicks at each\)"):
+        found = audit(log, position_bias=short.with_tail())
     assert found.position_bias == short.to_position_bias("power")
     assert "positions after 3 follow the power law" in " ".join(found.notes)
+    beyond = found.position_bias.beyond
+    assert isinstance(beyond, float)
     np.testing.assert_allclose(
-        found.other_biases["low ends of the intervals"].at([3, 4]), [0.3, 0.3 * (3 / 4) ** 1.3]
+        found.other_biases["low ends of the intervals"].at([3, 4]), [0.3, 0.3 * (3 / 4) ** (beyond + 0.3)]
     )
     gap = estimated([1, math.nan, 0.4], [1, math.nan, 0.3], [1, math.nan, 0.5]).with_tail()
-    found = audit(log, position_bias=gap)
-    assert found.other_biases["high ends of the intervals"].at([2])[0] == 2**-0.8
+    with pytest.warns(FultrWarning, match="is imprecise at positions 2, 4 to 5 "):
+        found = audit(log, position_bias=gap)
+    ends = found.other_biases["high ends of the intervals"].at([1, 2, 3])
+    np.testing.assert_allclose(ends, [1, found.position_bias.at([2])[0], 0.5])
     assert "positions at 2 and after 3 follow the power law" in " ".join(found.notes)
 
 
@@ -599,28 +624,18 @@ def test_dropped_empty_impressions_refuse_limits_and_noise() -> None:
 # queries of the training
 
 
-def test_queries_of_the_training_are_refused_unless_forced() -> None:
-    data = world(30)
-    log = clicks_on(data)
-    shown = np.unique(log.lists).size
-    with pytest.raises(InputError, match=rf"10 of the {shown} queries.*that mine was trained on.*--force"):
-        audit(log, {"mine": Trained(data[:10])})
-    found = audit(log, {"mine": Trained(data[:10])}, force=True)
-    assert f"10 of {shown} queries are among those that mine" in found.notes[0]
-    assert not any("mine" in note for note in audit(log, {"mine": Trained(world(99)[50:])}).notes)
-
-
 def test_queries_that_were_not_shown_do_not_count() -> None:
     data = world(30)
     log = clicks_on(data[10:])
-    audit(replace(log, data=data, lists=log.lists + 10), {"mine": Trained(data[:10])})
+    found = audit(replace(log, data=data, lists=log.lists + 10), {"mine": Trained(data[:10])})
+    assert found.rankings["mine"].recurring_queries == 0
 
 
 def test_without_ids_it_cannot_be_told() -> None:
     data = world(30)
     without = replace(data, query_id=None)
     for log, trained in ((clicks_on(without), data), (clicks_on(data), without)):
-        assert "it cannot be told whether mine" in audit(log, {"mine": Trained(trained)}).notes[0]
+        assert "cannot be told which of them mine" in audit(log, {"mine": Trained(trained)}).notes[0]
 
 
 # results
@@ -725,7 +740,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
     single = clicks_on(world(1), impressions=20)
     damaged = {**audit(log).to_dict(), "rankings": []}
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: audit(world(3)), "'log': must be a ClickLog or a Counts.*RankingDataset"),  # type: ignore[arg-type]
+        (lambda: audit(world(3)), "'log': must be a ClickLog, a Counts or a frame of a log.*RankingDataset"),
         (lambda: audit(log, [RandomRanking()]), "'policies': must be policies by name"),  # type: ignore[arg-type]
         (lambda: audit(log, {"logged": RandomRanking()}), "give the policy another one"),
         (lambda: audit(log, {"x": 3}), "a policy must have a method predict"),  # type: ignore[dict-item]
@@ -741,7 +756,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         (lambda: audit(single[:0]), "two queries at least.*got 0"),
         (lambda: Audit.from_dict({"kind": "audit", "format": 99}), "'format'.*cannot read.*99"),
         (lambda: Audit.from_dict({}), "is no audit"),
-        (lambda: Audit.from_dict({"kind": "audit", "format": 1}), "is no audit.*KeyError"),
+        (lambda: Audit.from_dict({"kind": "audit", "format": 2}), "is no audit.*KeyError"),
         (lambda: Audit.from_dict(damaged), "the logged ranking is missing"),
         (lambda: read_audit(tmp_path / "none.json"), "none.json: no such file"),
         (lambda: write_audit(audit(log), tmp_path / "file" / "in"), "file.*cannot be made"),

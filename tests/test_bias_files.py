@@ -12,6 +12,7 @@ import pytest
 from fultr import InputError, PositionBias, RandomRanking, datasets, simulate_clicks
 from fultr.cli.options import position_bias
 from fultr.clicks import BiasEstimate, GoodnessOfFit, estimate_bias_harvest, read_bias, write_bias
+from fultr.clicks.bias_estimate import Tail
 
 NAN = math.nan
 
@@ -23,6 +24,9 @@ def estimate(*values: float, eta: float = 1.0) -> BiasEstimate:
         values=values,
         low=tuple(value * 0.9 for value in values),
         high=tuple(value * 1.1 for value in values),
+        raw=values,
+        standard_error=(0.0, *(value * 0.05 for value in values[1:])),
+        shape="monotone",
         level=0.95,
         impressions=(100,) * size,
         clicks=(20,) * size,
@@ -35,6 +39,7 @@ def estimate(*values: float, eta: float = 1.0) -> BiasEstimate:
         power_fit=None,
         queries=30,
         resamples=1000,
+        deepest=size,
         context=("device", "phone"),
         notes=("A note.",),
     )
@@ -49,33 +54,52 @@ def test_the_curve_ends_before_the_first_gap() -> None:
 
 
 def test_a_power_law_fills_gaps_and_goes_on_if_asked_for() -> None:
-    curve = estimate(1.0, 0.5, NAN, 0.2, NAN, eta=2.0).to_position_bias("power")
-    assert curve.at([1, 2, 3, 4, 5, 8]) == pytest.approx([1, 0.5, 0.5 * 4 / 9, 0.2, 0.2 * 16 / 25, 0.05])
-    assert curve.beyond == 2.0
+    curve = estimate(1.0, 1 / 4, NAN, 1 / 16, NAN).to_position_bias("power")
+    assert curve.at([1, 2, 3, 4, 5, 8]) == pytest.approx([1, 1 / 4, 1 / 9, 1 / 16, 1 / 25, 1 / 64])
+    assert curve.beyond == pytest.approx(2.0)
+    assert len(curve.values) == 4
+
+
+def test_nothing_is_examined_beyond_the_deepest_position_shown_if_asked_for() -> None:
+    whole = estimate(1.0, 0.6, 0.3, eta=-1.0).to_position_bias("zero")
+    assert whole == PositionBias([1.0, 0.6, 0.3], beyond="zero")
+    curve = replace(estimate(1.0, 1 / 2, NAN, 1 / 4, NAN), deepest=7).to_position_bias("zero")
+    assert curve.at(range(1, 9)) == pytest.approx([*(1 / k for k in range(1, 8)), 0.0])
+
+
+def test_one_imprecise_position_does_not_move_the_tail() -> None:
+    exact = estimate(*(1 / k for k in range(1, 21)))
+    raw = (*exact.values[:-1], 0.155)
+    error = (*exact.standard_error[:-1], 0.155 * 0.27)
+    found = replace(exact, raw=raw, values=raw, standard_error=error, shape="free")
+    curve = found.to_position_bias("power")
+    assert curve.at([50])[0] == pytest.approx(1 / 50, rel=0.2)
+    assert curve.at([20])[0] == pytest.approx(1 / 20, rel=0.25)
+    assert curve.values[:10] == pytest.approx(exact.values[:10], rel=0.03)
+    # what is known well stays as it is, whatever the power law says of it
+    known = replace(found, standard_error=(0.0, *(value * 0.001 for value in raw[1:])))
+    assert known.to_position_bias("power").values == pytest.approx(raw, rel=0.001)
 
 
 def test_wrong_tails_are_refused() -> None:
     with pytest.raises(InputError, match="column 'tail'"):
-        estimate(1.0, 0.5).to_position_bias("zero")  # type: ignore[arg-type]
+        estimate(1.0, 0.5).to_position_bias("cliff")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no power law"):
         estimate(1.0, 1.2, eta=-0.3).to_position_bias("power")
 
 
-@pytest.mark.parametrize("tail", [None, "power"])
-def test_a_file_is_a_position_bias_and_the_whole_estimate(tmp_path: Path, tail: str | None) -> None:
+@pytest.mark.parametrize("tail", ["error", "power", "zero"])
+def test_a_file_is_a_position_bias_and_the_whole_estimate(tmp_path: Path, tail: Tail) -> None:
     path = tmp_path / "bias.json"
-    found = estimate(1.0, 0.5, NAN, 0.2, eta=0.8)
-    write_bias(found, path, tail=tail)  # type: ignore[arg-type]
-    assert position_bias(None, path) == found.to_position_bias(tail)  # type: ignore[arg-type]
+    found = estimate(1.0, 0.5, NAN, 0.2, eta=0.8).with_tail(tail)
+    write_bias(found, path)
+    assert position_bias(None, path) == found.to_position_bias()
     assert read_bias(path).tail == tail
-    assert repr(read_bias(path).to_dict()) == repr(found.to_dict(tail))
-    assert read_bias(path).to_dict() == found.to_dict(tail)
+    assert read_bias(path).to_dict() == found.to_dict()
     content = json.loads(path.read_text())
     assert content["positions"][2] == {
         "position": 3,
-        "value": None,
-        "low": None,
-        "high": None,
+        **dict.fromkeys(("value", "low", "high", "raw", "standard_error")),
         "impressions": 100,
         "clicks": 20,
         "pairs": 10,
@@ -103,6 +127,8 @@ def test_an_estimate_comes_back_from_its_file(tmp_path: Path) -> None:
         json.dumps({**estimate(1.0, 0.5).to_dict(), "positions": []}),
         json.dumps({**estimate(1.0, 0.5).to_dict(), "insufficient": [2]}),
         json.dumps({**estimate(1.0, 0.5).to_dict(), "eta": None}),
+        json.dumps({**estimate(1.0, 0.5).to_dict(), "shape": "round"}),
+        json.dumps({**estimate(1.0, 0.5).to_dict(), "beyond": "cliff"}),
         json.dumps({**estimate(1.0, 0.5).to_dict(), "fit": {"statistic": "x"}}),
     ],
 )

@@ -243,8 +243,9 @@ def test_t4_false_clicks_add_a_group_size_term_that_the_correction_removes() -> 
     exposed = group_exposure(exposure, relevant)
     sizes = relevant.candidates.sum_by_group(torch.ones(data.rows, dtype=torch.float64))
     size_term = float((sizes[:, 1] * exposed[:, 0] - sizes[:, 0] * exposed[:, 1]).mean())
-    scaled = (noise.eps_plus - noise.eps_minus) * true
-    truth = [scaled + noise.eps_minus * size_term, scaled, true]
+    plus, minus = noise.at(1)
+    scaled = (plus - minus) * true
+    truth = [scaled + minus * size_term, scaled, true]
 
     def estimates(evidence: Evidence) -> list[float]:
         raw = noise_corrected_disparity(exposure, evidence, noise=noise, rescale=False)
@@ -260,7 +261,7 @@ def test_t4_false_clicks_add_a_group_size_term_that_the_correction_removes() -> 
     print(f"T4 true D {true:+.5f}, (eps+ - eps-) D {scaled:+.5f}, group-size term {size_term:+.5f}")
     show("T4", ["uncorrected", "corrected, the paper's", "corrected, in units of D"], truth, bias, error)
     assert (np.abs(bias) < 3 * error).all()
-    assert abs(noise.eps_minus * size_term) > 10 * error[0]
+    assert abs(minus * size_term) > 10 * error[0]
 
 
 def test_t4_holds_for_clipped_weights_and_items_left_out() -> None:

@@ -20,6 +20,7 @@ from fultr import (
     PositionBias,
     RandomRanking,
     RankingDataset,
+    estimate_noise,
     load,
     read_dataset,
     read_letor,
@@ -33,7 +34,7 @@ from fultr.cli.summaries import print_dataset
 from tests.commands import json_of, result_of
 
 COMMANDS = ["demo", "simulate", "inspect", "convert", "noise", "propensity", "train", "sweep", "evaluate"]
-COMMANDS += ["rank", "audit", "report", "compare", "reproduce"]
+COMMANDS += ["split", "rank", "audit", "report", "compare", "reproduce"]
 
 
 @pytest.fixture
@@ -131,6 +132,24 @@ def test_noise_is_estimated_from_planted_items(clicks: Path, capsys: pytest.Capt
     assert json_of(capsys, "noise", clicks, "--bias", bias)["eps_minus"] == pytest.approx(
         content["eps_minus"]
     )
+
+
+def test_noise_is_estimated_by_position(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clicks.parquet"
+    noisy = ("--eps-minus", "0.5,0.25", "--plant", 0.9, "--plant-positions", "1,2,4")
+    json_of(capsys, "simulate", "german", "--impressions", 3000, *noisy, "--out", path)
+    assert read_log(path).noise == ClickNoise(1.0, [0.5, 0.25])
+    content = json_of(capsys, "noise", path, "--by-position", "--level", 0.999)
+    assert [row["position"] for row in content["positions"]] == [1, 2, 4]
+    for row, true in zip(content["positions"], (0.5, 0.25, 0.25), strict=True):
+        assert row["low"] < true < row["high"]
+    assert "positions" not in json_of(capsys, "noise", path)
+    code, out, _ = result_of(capsys, "noise", path, "--by-position")
+    assert code == 0
+    assert f"{content['positions'][2]['eps_minus']:.4f}" in out
+    curve = estimate_noise(read_log(path), by_position=True).to_click_noise().texts()["eps_minus"]
+    assert f"--eps-minus {curve}" in out
+    assert len(curve.split(",")) == 4
 
 
 def test_demo_learns_a_fair_policy_and_writes_what_it_found(

@@ -205,7 +205,7 @@ def test_describe_adds_up(log: ClickLog) -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        (([0], [1], [1, 0]), "column 'planted.click': must be 0 or 1 for each of 1"),
+        (([0], [1], [1, 0]), "column 'planted.click': must have one value for each of 1"),
         (([0.5], [1], [1]), "column 'planted.impression': must be whole numbers"),
         (([-1], [1], [1]), "column 'planted.impression'"),
         (([0], [1.5], [1]), "column 'planted.position': must be a whole number"),

@@ -100,14 +100,40 @@ def test_numbers_of_numpy_are_numbers() -> None:
         (1.1, 0.0, "column 'eps_plus': must be a probability"),
         (0.5, -0.1, "column 'eps_minus': must be a probability"),
         (float("nan"), 0.0, "eps_plus"),
-        (0.3, 0.3, "must be above eps_minus"),
-        (0.1, 0.3, "must be above eps_minus"),
+        (0.3, 0.3, "must be above that of irrelevant items"),
+        (0.1, 0.3, "must be above that of irrelevant items"),
         ("1", 0.3, "eps_plus"),
+        ([], 0.0, "column 'eps_plus': must be a probability, from 0 to 1, or one for each position"),
+        (1.0, [0.1, -0.1], "column 'eps_minus': must be a probability"),
+        (1.0, [0.1, "0"], "column 'eps_minus': must be a probability"),
+        (1.0, [[0.1]], "column 'eps_minus': must be a probability"),
+        (1.0, {1: 0.1}, "column 'eps_minus': must be a probability"),
+        (1.0, np.array(0.1) > 0, "column 'eps_minus': must be a probability"),
+        ([1.0, 0.3], [0.2, 0.2, 0.3], "must be above that of irrelevant items at position 3, 0.3.*got 0.3"),
     ],
 )
 def test_wrong_noise_is_refused(plus: Any, minus: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         ClickNoise(eps_plus=plus, eps_minus=minus)
+
+
+def test_noise_may_depend_on_the_position() -> None:
+    noise = ClickNoise(np.array([0.9, 0.8]), [0.4, 0.2, 0.1, 0.1])  # type: ignore[arg-type]
+    assert noise.by_position
+    assert noise.to_dict() == {"eps_plus": [0.9, 0.8], "eps_minus": [0.4, 0.2, 0.1]}
+    assert ClickNoise.from_dict(noise.to_dict()) == noise
+    assert [noise.at(k) for k in (1, 2, 3, 9)] == [(0.9, 0.4), (0.8, 0.2), (0.8, 0.1), (0.8, 0.1)]
+    assert [curve.tolist() for curve in noise.curves(3)] == [[0.9, 0.9, 0.8, 0.8], [0.4, 0.4, 0.2, 0.1]]
+    assert noise.describe() == "eps_plus 0.9,0.8, eps_minus 0.4,0.2,0.1"
+    assert noise.most() == ClickNoise(0.9, 0.4)
+
+
+def test_noise_that_is_the_same_everywhere_is_a_number() -> None:
+    noise = ClickNoise([0.9, 0.9], (0.1,))
+    assert noise == ClickNoise(0.9, 0.1) == noise.most()
+    assert not noise.by_position
+    assert hash(noise) == hash(ClickNoise(0.9, 0.1))
+    assert noise.describe() == "eps_plus 0.9, eps_minus 0.1"
 
 
 def test_noise_defaults_to_none() -> None:

@@ -11,7 +11,8 @@ import pytest
 import fultr
 from fultr.baselines import FairCo, PGRank
 from fultr.experiments.comparison import compare
-from fultr.experiments.methods import GAINS
+from fultr.experiments.methods import GAINS, LEARN_FROM_CLICKS
+from fultr.training.frontier import FAIRNESS_WEIGHTS
 from tests.commands import json_of, refusal, result_of
 
 BIAS = fultr.PositionBias.power(1.0)
@@ -47,6 +48,11 @@ def test_methods_are_trained_and_measured_as_by_hand(log: fultr.ClickLog, data: 
         found = ranker.fit(train, valid=valid).evaluate(data.test, position_bias=BIAS, intervals=None)
         assert row["test_dcg"] == pytest.approx(found.dcg / relevant)
         assert row["test_disparity_squared"] == pytest.approx(found.disparity_squared)
+        assert (row["dcg"], row["disparity"]) == pytest.approx((found.dcg, found.disparity))
+        assert row["disparity_low"] < row["disparity"] < row["disparity_high"]
+        assert (row["exposure_ratio"], row["exposure_to_move"]) == pytest.approx(
+            (found.exposure_ratio, found.exposure_to_move)
+        )
 
 
 def test_counts_do_where_all_methods_learn_from_counts(log: fultr.ClickLog, data: fultr.DataSplits) -> None:
@@ -56,15 +62,16 @@ def test_counts_do_where_all_methods_learn_from_counts(log: fultr.ClickLog, data
         compare(log.compact(), data.test, ["lambda-rank"])
 
 
-def test_who_corrects_for_noise_is_said(log: fultr.ClickLog, data: fultr.DataSplits) -> None:
+def test_fultr_is_the_policy_that_training_gives(log: fultr.ClickLog, data: fultr.DataSplits) -> None:
     noise = fultr.ClickNoise(1.0, 0.1)
-    said: list[str] = []
-    plain, corrected = (
-        compare(log, data.test, methods, noise=noise, say=said.append)
-        for methods in (["fultr"], ["fultr-corrected"])
-    )
-    assert sum("only fultr-corrected takes the click noise off" in line for line in said) == 1
-    assert plain[-1]["test_dcg"] != corrected[-1]["test_dcg"]
+    rows = compare(log, data.test, ["fultr"], noise=noise)
+    assert rows[-1]["trade_off"] == FAIRNESS_WEIGHTS[-1]
+    trained = fultr.FairRanker(FAIRNESS_WEIGHTS[-1], noise=noise).fit(log)
+    found = trained.evaluate(data.test, position_bias=BIAS, intervals=None)
+    assert rows[-1]["dcg"] == pytest.approx(found.dcg, abs=2e-3)
+    assert rows[-1]["disparity"] == pytest.approx(found.disparity, abs=2e-3)
+    noisy = compare(log, data.test, ["fultr"], noise=fultr.ClickNoise())
+    assert noisy[-1]["dcg"] != rows[-1]["dcg"]
 
 
 def test_the_command_writes_table_and_picture(
@@ -84,6 +91,11 @@ def test_the_command_writes_table_and_picture(
     assert code == 0
     assert "FULTR-Linear" in out
     assert "lambda 30" in out
+    first = content["policies"][0]
+    assert "exposure ratio" in out
+    ends = f"[{first['exposure_ratio_low']:.3f}, {first['exposure_ratio_high']:.3f}]"
+    assert f"{first['exposure_ratio']:.3f}" in out
+    assert ends in out
     weights = [row["trade_off"] for row in content["policies"] if row["method"] == "fultr"]
     assert weights == sorted(weights)
     squares = [row["test_disparity_squared"] for row in content["policies"] if row["method"] == "fultr"]
@@ -95,7 +107,8 @@ def test_bad_questions_get_one_line(
 ) -> None:
     log, test = files
     out = ("--out", tmp_path / "out")
-    assert "no such method" in refusal(capsys, "compare", log, "--test", test, "--methods", "magic", *out)
+    line = refusal(capsys, "compare", log, "--test", test, "--methods", "magic", *out)
+    assert f"no such method; there are {', '.join(LEARN_FROM_CLICKS)} (got 'magic')" in line
     assert "true relevance" in refusal(capsys, "compare", log, "--test", test, "--methods", "full", *out)
     assert "at least one" in refusal(capsys, "compare", log, "--test", test, "--methods", ",", *out)
     assert "is a click log" in refusal(capsys, "compare", log, "--test", log, *out)

@@ -22,8 +22,8 @@ def made(**settings: Any) -> Any:
 CANDIDATES = {
     "linear": Candidate(made(fairness_weight=1.0, l2=[0.001, 0.1])),
     "mlp": Candidate(made(fairness_weight=1.0, model="mlp")),
-    "max_disparity": Candidate(made(max_disparity=0.05)),
-    "min_utility": Candidate(made(min_utility=0.95)),
+    "max_disparity": Candidate(made(max_disparity=0.05), needs_groups=True),
+    "min_utility": Candidate(made(min_utility=0.95), needs_groups=True),
     "full information": Candidate(made(fairness_weight=1.0), labelled=True),
     "group-blind": Candidate(made(fairness_weight=1.0, group_blind=True)),
     "no ips": Candidate(made(fairness_weight=1.0, utility_ips=False, disparity_ips=False)),

@@ -25,7 +25,7 @@ from fultr import (
     RankingDataset,
 )
 from fultr.data import table_files
-from fultr.data.facts import ImpressionFacts
+from fultr.data.tally import ImpressionFacts
 from fultr.logs import partitions, rows
 from tests.counts import content
 from tests.object_storage import object_storage
@@ -145,7 +145,7 @@ def some_data(lists: int = 12, length: int = 5, **fields: Any) -> RankingDataset
 
 
 def simulated(impressions: int, data: RankingDataset | None = None, **options: Any) -> ClickLog:
-    settings_ = {"planting": Planting(0.3), "noise": ClickNoise(0.9, 0.2), "top_k": 5, **options}
+    settings_ = {"planting": Planting(0.3), "noise": ClickNoise(0.9, [0.4, 0.2]), "top_k": 5, **options}
     return fultr.simulate_clicks(
         data or some_data(), RandomRanking(), PositionBias.power(0.5), impressions=impressions, **settings_
     )
@@ -246,7 +246,7 @@ def test_what_cannot_be_merged_is_said() -> None:
     with pytest.raises(InputError, match="there are no counts"):
         fultr.merge()
     other = simulated(50, noise=ClickNoise(0.9, 0.1)).compact()
-    with pytest.raises(InputError, match="'noise': counts can be merged only if they have the same"):
+    with pytest.raises(InputError, match="'noise': must be the same in counts that are merged"):
         fultr.merge(one, other)
     without = simulated(50, some_data(doc_id=None)).compact()
     with pytest.raises(InputError, match="'doc_id': part 2 has no such ids"):
@@ -333,7 +333,7 @@ LONG = {
 def test_every_format_gives_the_same_counts(tmp_path: Path, ending: str) -> None:
     path = write_as(pa.table(LONG), tmp_path / f"log.{ending}")
     assert content(fultr.count(path)) == content(fultr.count(LONG))
-    assert fultr.read_log(path).equals(fultr.log_from_frame(LONG))
+    assert fultr.read_log(path).equals(fultr.read_log(LONG))
 
 
 def test_globs_and_folders_and_partition_columns(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"click": [0, 0, 0, 0, 0, 2, 0, 0]}, "row 6, column 'click': must be 0 or 1"),
     ({"click": [0] * 8}, "column 'click': the log has no clicks"),
     ({"group": ["x", None, "y", "y", None, "y", "y", "y"]}, "row 6, column 'group': group of the same"),
-    ({"feature_a": [0.5, 1.5, 2.5, 2.5, 1.5, 0.6, 7.0, 8.0]}, "row 6, column 'features': features of the"),
+    ({"feature_a": [0.5, 1.5, 2.5, 2.5, 1.5, 0.6, 7.0, 8.0]}, "row 6, column 'feature_a': feature_a of the"),
     (
         {"planted": [0, 0, 0, 0, 0, 1, 0, 0], "position": [1, 2, None, 1, 2, 2, 1, 2]},
         "row 6, column 'position': the position is taken in row 5",

@@ -21,7 +21,7 @@ from fultr import (
     count,
     simulate_clicks,
 )
-from fultr.data import count_impressions
+from fultr.data import merging
 from fultr.data.grouping import Packing, dense, first_repeat, group_numbers, group_rows, sort_key
 from fultr.data.id_codes import IdCodes, as_integers
 from fultr.data.ids import TEXT, codes_of, distinct
@@ -65,7 +65,7 @@ def test_raw_and_compacted_logs_give_the_same_estimates(log: ClickLog, bias: Pos
 def test_blocks_of_a_log_add_up(log: ClickLog, entries: int) -> None:
     whole = log.compact()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(count_impressions, "ENTRIES_A_BLOCK", entries)
+        patch.setattr(merging, "ENTRIES_A_BLOCK", entries)
         assert content(log.compact()) == content(whole)
     assert int(whole.cells.impressions.sum()) == int((log.position > 0).sum())
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,20 +83,6 @@ def test_concatenating_different_features_is_refused() -> None:
         concatenate([small(query_id=[1, 2]), small(query_id=["1", "2"])])
     with pytest.raises(InputError, match="nothing"):
         concatenate([])
-
-
-@given(datasets(), st.integers(1, 4), st.sampled_from([None, 0, 1]))
-def test_padded_batches_hold_every_item_once(data: RankingDataset, size: int, seed: int | None) -> None:
-    seen = []
-    for batch in data.batches(size, seed=seed):
-        assert batch.features.shape[:2] == batch.mask.shape == batch.group.shape
-        assert batch.mask.sum(axis=1).tolist() == data.lengths[batch.lists].tolist()
-        assert not batch.features[~batch.mask].any()
-        assert (batch.group[~batch.mask] == -1).all()
-        np.testing.assert_array_equal(batch.features[batch.mask], data[batch.lists].features)
-        seen.extend(batch.lists.tolist())
-    assert sorted(seen) == list(range(len(data)))
-    assert seed is not None or seen == list(range(len(data)))
 
 
 def test_from_rows_groups_queries_that_are_not_contiguous() -> None:
@@ -199,7 +186,7 @@ def test_describe() -> None:
         ),
         ({"group": [0, 1]}, "one value for each of 5 rows"),
         ({"group_names": ("a", "a")}, "must differ"),
-        ({"query_id": [1]}, "one value for each list, 2"),
+        ({"query_id": [1]}, "one value for each of 2 lists"),
         ({"query_id": [1, None]}, "row 2, column 'query_id': ids must be all whole numbers or all text"),
         ({"query_id": [1.5, 2.5]}, "column 'query_id'"),
         ({"query_id": ["a", 1]}, "column 'query_id'"),
@@ -229,8 +216,6 @@ def test_wrong_content_is_refused(fields: dict[str, Any], problem: str) -> None:
 def test_wrong_requests_are_refused() -> None:
     with pytest.raises(InputError, match="no such list; there are 2"):
         small()[[5]]
-    with pytest.raises(InputError, match="column 'size'"):
-        list(small().batches(0))
     with pytest.raises(InputError, match="column 'relevance'"):
         RankingDataset.from_rows([[1], [2]], qid=[1, 2], relevance=[1])
 
@@ -247,11 +232,9 @@ def test_a_query_in_two_splits_is_refused() -> None:
 def test_ordinary_corner_cases_work() -> None:
     single = RankingDataset(np.zeros((1, 0)), [0, 1], relevance=[0])
     assert single.describe()["rows"] == 1
-    assert next(single.batches(1)).features.shape == (1, 1, 0)
     nothing = RankingDataset(np.zeros((0, 2)), [0])
     assert len(nothing) == 0
     assert nothing.describe()["lists"] == 0
-    assert list(nothing.batches(3)) == []
 
 
 def test_large_ids_of_any_type_are_kept() -> None:
@@ -283,12 +266,12 @@ def test_the_mean_of_large_relevances_is_finite() -> None:
 def test_arguments_of_the_wrong_type_are_named() -> None:
     data = small()
     assert len(concatenate(part for part in (data, data))) == 4
-    for request in (
+    wrong: list[Callable[[], object]] = [
         lambda: data.sample_queries("a"),  # type: ignore[arg-type]
         lambda: data.sample_queries(1, seed=-1),
-        lambda: list(data.batches(1.5)),  # type: ignore[arg-type]
         lambda: data["a"],  # type: ignore[index]
         lambda: small(relevance=[0] * 5).binarize("a"),  # type: ignore[arg-type]
-    ):
+    ]
+    for request in wrong:
         with pytest.raises(InputError):
             request()

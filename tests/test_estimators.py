@@ -52,7 +52,7 @@ from fultr.estimators import (
     utility_of_rankings,
     weights_at,
 )
-from tests import test_claims
+from tests import test_claims, test_click_evidence, test_pages
 from tests.reference import (
     all_rankings,
     evidence_by_row,
@@ -131,7 +131,7 @@ def test_estimates_from_clicks_are_those_of_the_plain_formulas(
         empties_dropped=False,
     )
     value, exposure = draw(log.data.rows, 1), draw(log.data.rows, 2)
-    expected = raw_estimates(log, bias, value.numpy(), exposure.numpy(), eps=NOISE.eps_minus)
+    expected = raw_estimates(log, bias, value.numpy(), exposure.numpy(), eps=NOISE.at(1)[1])
     evidence = evidence_by_row(log, bias)
     corrected = noise_corrected_disparity(exposure, evidence, noise=NOISE, rescale=False)
     found = (utility(value, evidence), disparity(exposure, evidence)[0, 1], corrected[0, 1])
@@ -631,13 +631,18 @@ def test_errors_say_what_is_wrong() -> None:
 
 def test_the_table_of_equations_names_functions_and_tests_that_exist() -> None:
     page = (Path(__file__).parent.parent / "docs" / "estimators.md").read_text(encoding="utf-8")
+    page, _, _ = page.partition("## Conventions")
     lines = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
     table = [line.split(" | ") for line in lines[1:]]
-    assert len(table) == 16
+    assert len(table) == 23
     documented = {name for cells in table for name in re.findall(r"`(\w+)`", cells[2])} - {"exposure"}
     assert all(callable(getattr(estimators, name)) for name in documented)
     tests = {name for cells in table for name in re.findall(r"`(\w+)`", cells[3])}
-    assert tests <= {name for module in (test_claims, sys.modules[__name__]) for name in vars(module)}
+    assert tests <= {
+        name
+        for module in (test_claims, test_click_evidence, test_pages, sys.modules[__name__])
+        for name in vars(module)
+    }
     helpers = {"Candidates", "Evidence", "InverseMerit", "self_normalise", "effective_sample_size"}
     helpers |= {"inverse_merit_from_clicks", "inverse_merit_from_relevance"}
     assert set(estimators.__all__) == documented | helpers

@@ -64,7 +64,7 @@ def result_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[i
 
 def json_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
     content = commands.json_of(capsys, "evaluate", *arguments)
-    return {name: value for name, value in content.items() if name not in ("policy", "data", "kind")}
+    return {name: value for name, value in content.items() if name not in ("policy", "data", "kind", "notes")}
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -254,6 +254,8 @@ def test_what_cannot_be_evaluated_is_named(
     assert "no click noise" in refusal(capsys, policy, tmp_path / "test.parquet", "--eps-minus", 0.1)
     assert "--relevant-from is for labelled data" in refusal(capsys, policy, clicks, "--relevant-from", 1)
     assert "not both" in refusal(capsys, policy, clicks, "--eta", 1, "--bias", "x.json")
-    assert "column 'level'" in refusal(capsys, policy, clicks, "--level", 1)
-    assert "--eps-plus: must be above eps_minus = 0" in refusal(capsys, policy, clicks, "--eps-plus", 0)
+    assert "--level: " in refusal(capsys, policy, clicks, "--level", 1)
+    assert "--eps-plus: must be above that of irrelevant items, 0" in refusal(
+        capsys, policy, clicks, "--eps-plus", 0
+    )
     assert "--at" in refusal(capsys, policy, clicks, "--at", 0)

@@ -312,7 +312,7 @@ def test_a_log_counts_impressions_and_weighs_clicks_by_hand() -> None:
     data = RankingDataset(
         np.zeros((5, 1)), [0, 2, 5], group=[0, 1, 0, 1, 1], group_names=("a", "b"), query_id=[5, 4]
     )
-    log = ClickLog(data, lists=[0, 0, 1], position=[2, 1, 1, 2, 3, 0, 2], click=[1, 0, 0, 1, 0, 0, 1])
+    log = ClickLog(data, lists=[0, 0, 1], position=[2, 1, 1, 2, 3, 1, 2], click=[1, 0, 0, 1, 0, 0, 1])
     # counts are in the order of the query ids: the scores of the second list come first
     found = evaluate(Scores([3, 2, 1, 2, 1]), log, position_bias=BIAS)
     # merit of the five items of the log: 2, 2, 0, 0, 2; they are shown at 1, 2 and 1, 2, 3
@@ -571,7 +571,8 @@ def test_results_are_plain_and_readable() -> None:
             found.disparity if groups == 2 else np.asarray(found.disparity).tolist()
         )
         assert plain["level"] == 0.95
-        assert set(plain["intervals"]) == {"dcg", "ndcg", "average_rank", "disparity"}
+        measures = {"dcg", "ndcg", "average_rank", "disparity", "exposure_ratio", "exposure_to_move"}
+        assert set(plain["intervals"]) == measures
         assert repr(found).startswith(f"<Evaluation: dcg {found.dcg:.4f}, ndcg {found.ndcg:.4f}")
         text = str(found)
         assert "ndcg@2" in text
@@ -810,7 +811,7 @@ def test_errors_say_what_is_wrong() -> None:
         (run(policy=Scores([1, 2, np.nan, 0, 0])), "row 3, column 'score': a score must be finite"),
         (run(stochastic="yes"), "'stochastic': must be True or False.*got 'yes'"),
         (run(policy=type("Scorer", (), {"predict": lambda self, data: [0]})()), "'stochastic': must be"),
-        (run(position_bias=1.0), "'position_bias': exposure needs.*got 1.0"),
+        (run(position_bias=1.0), "'position_bias': must be a PositionBias.*got 1.0"),
         (run(position_bias=short), "position 3 lies beyond the position bias"),
         (run(noise=NOISE), "'noise': relevances have no click noise"),
         (run(given=log, noise=0.1), "'noise': must be a ClickNoise.*got 0.1"),

@@ -181,7 +181,7 @@ def test_tables_hold_all_policies(front: Frontier, tmp_path: Path) -> None:
             }
             assert found["chosen"] == str(row["chosen"])
     frame = front.to_frame()
-    assert frame.to_dict("records") == rows
+    assert frame.to_dicts() == rows
     assert repr(front) == "<Frontier: 8 policies, 4 fairness weights>"
 
 

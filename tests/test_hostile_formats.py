@@ -96,7 +96,10 @@ def refused(
     with pytest.raises(InputError) as caught:
         read()
     before = sorted(folder.iterdir())
-    assert refusal(capsys, "convert", *command, folder / "out.parquet").strip() == f"fultr: {caught.value}"
+    assert (
+        refusal(capsys, "convert", *command, folder / "out.parquet").strip()
+        == f"fultr: {caught.value.in_shell()}"
+    )
     assert sorted(folder.iterdir()) == before
     return str(caught.value)
 
@@ -127,7 +130,7 @@ NESTED = [
       "vectors": [[[1.0]] * 2, [[1.0]] * 3]}, 2, "doc_ids", "'x'", "same impression already"),
     ("document null", {"doc_ids": [["x", None], ["y", "x", "z"]]}, 1, "doc_ids", None, "an id is missing"),
     ("other group", {"owner": [["l", None], ["r", "l", "r"]]}, 2, "owner", None, "differs"),
-    ("other features", {"vectors": [[[1.0], [2.0]], [[5.0], [1.0], [3.0]]]}, 2, "vectors", None, "differs"),
+    ("other features", {"vectors": [[[1.0], [2.0]], [[5.0], [1.0], [3.0]]]}, 2, "vectors[0]", None, "differs"),
     ("ragged features", {"vectors": [[[1.0], [2.0]], [[2.0], [1.0, 3.0], [3.0]]]}, 2, "vectors", None, "features, but"),
     ("feature is nan", {"vectors": [[[1.0], [2.0]], [[2.0], [1.0], [float("nan")]]]}, 2, "vectors[0]", "nan", "finite"),
     ("features null", {"vectors": [[[1.0], None], [[2.0], [1.0], [3.0]]]}, 1, "vectors", None, "missing"),
@@ -178,7 +181,7 @@ COUNTS = [
     ("position zero", {"position": [1, 0, 2]}, 2, "position", "0", "from 1 to"),
     ("no document", {"doc_id": ["x", None, "x"]}, 2, "doc_id", None, "an id is missing"),
     ("other group", {"group": ["l", "r", "r"]}, 3, "group", None, "differs"),
-    ("other features", {"feature_1": [1.0, 2.0, 3.0]}, 3, "features", None, "differs"),
+    ("other features", {"feature_1": [1.0, 2.0, 3.0]}, 3, "feature_1", None, "differs"),
     ("other total", {"query_impressions": [100, 100, 99]}, 3, "query_impressions", None, "differs"),
     ("small total", {"query_impressions": [99, 99, 99]}, None, "query_id", "'a'", "100 impressions at position 1, but query_impressions says that it had 99"),
     ("deep", {"query_impressions": None, "impressions": [1, 1, 10], "clicks": [1, 1, 2]}, None, "query_id", "'a'", "10 impressions at position 2, but 2"),

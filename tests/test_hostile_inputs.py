@@ -66,7 +66,7 @@ TABLES: list[tuple[str, dict[str, list[Any]], int | None, str, str | None, str]]
     ("feature is infinite", changed("feature_1", 3, float("inf")), 3, "feature_1", "inf", "finite"),
     ("feature is missing", changed("feature_1", 3, None), 3, "feature_1", "nan", "finite"),
     ("feature beyond float32", changed("feature_1", 3, 1e39), 3, "feature_1", "1e+39", "finite"),
-    ("conflicting features", changed("feature_1", 3, 7.0), 3, "features", None, "of the same document and query in row"),
+    ("conflicting features", changed("feature_1", 3, 7.0), 3, "feature_1", None, "of the same document and query in row"),
     ("conflicting groups", changed("group", 4, "x"), 4, "group", None, "of the same document and query in row"),
     ("no clicks", {**GOOD, "click": [0, 0, 0, 0]}, None, "click", None, "the log has no clicks"),
     ("planted without position", {**GOOD, "planted": [1, 0, 0, 0], "position": [None, 1, 1, 2]}, 1, "position", None, "planted"),
@@ -129,9 +129,9 @@ def test_bad_rows_are_named(
         assert f"row {row + 1 if ending == 'csv' else row}, " in error
     if value is not None:
         assert f"(got {value})" in error
-    line = refused_by_command(capsys, tmp_path, "convert", path, tmp_path / "out.parquet")
-    assert line == f"fultr: {error}"
-    assert refused_by_command(capsys, tmp_path, "inspect", path) == f"fultr: {error}"
+    shown = f"fultr: {caught.value.in_shell()}"
+    assert refused_by_command(capsys, tmp_path, "convert", path, tmp_path / "out.parquet") == shown
+    assert refused_by_command(capsys, tmp_path, "inspect", path) == shown
 
 
 def test_the_good_table_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,18 +311,18 @@ def test_a_query_in_two_splits_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("simulate", "german", "--clicks", 5, "--eps-plus", 0.1, "--eps-minus", 0.2), "column 'eps_plus': must be above"),
-        (("simulate", "german", "--clicks", 5, "--eta", -1), "column 'eta'"),
+        (("simulate", "german", "--clicks", 5, "--eps-plus", 0.1, "--eps-minus", 0.2), "--eps-plus: must be above"),
+        (("simulate", "german", "--clicks", 5, "--eta", -1), "--eta: "),
         (("simulate", "german", "--clicks", 0), "--clicks"),
         (("simulate", "german", "--clicks", "many"), "--clicks"),
-        (("simulate", "german", "--clicks", 5, "--impressions", 5), "give --clicks or --impressions, not both"),
+        (("simulate", "german", "--clicks", 5, "--impressions", 5), "give --clicked-impressions or --impressions, not both"),
         (("simulate", "german", "--clicks", 5, "--bias", "{bias}"), "position 20 lies beyond the position bias, which has 2"),
         (("simulate", "german", "--clicks", 5, "--bias", "{bias}", "--eta", 1), "--eta or --bias"),
         (("simulate", "german", "--clicks", 5, "--bias", "{junk}"), "is no JSON file"),
         (("simulate", "german", "--clicks", 5, "--bias", "{wrong}"), "wrong.json, column 'v_2'"),
         (("simulate", "german", "--clicks", 5, "--bias", "{missing}"), "no such file"),
-        (("simulate", "german", "--clicks", 5, "--group", "shoe_size"), "column 'group'"),
-        (("simulate", "german", "--clicks", 5, "--split", "holdout"), "column 'split'"),
+        (("simulate", "german", "--clicks", 5, "--group", "shoe_size"), "--group: "),
+        (("simulate", "german", "--clicks", 5, "--split", "holdout"), "--split: "),
         (("simulate", "germany", "--clicks", 5), "did you mean german"),
         (("simulate", "german", "--clicks", 5, "--plant", 2), "--plant is a share"),
         (("simulate", "german", "--clicks", 5, "--plant", 0.1, "--plant-positions", "first"), "no list of positions"),

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from fultr import ClickLog, PositionBias, RankingDataset, inspect_dataset, inspect_log
 from fultr.data import Planted
-from fultr.data.facts import ImpressionFacts
+from fultr.data.tally import ImpressionFacts
 from fultr.logs import Finding
 from fultr.logs.inspection import inspect_columns
 from tests.counts import content
@@ -187,7 +187,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     log = repeating_log([*range(30), 0, 1])
     whole = content(log.compact())
     for size in (1, 4, 7):
-        monkeypatch.setattr("fultr.data.count_impressions.ENTRIES_A_BLOCK", size)
+        monkeypatch.setattr("fultr.data.merging.ENTRIES_A_BLOCK", size)
         assert content(log.compact()) == whole
 
 
@@ -246,5 +246,9 @@ def test_unusable_columns_of_a_csv_log_are_named(tmp_path: Path) -> None:
         "impression_id,query_id,doc_id,position,click,age,salary\n1,1,1,1,0,nan,3\n1,1,2,2,1,old,4\n"
     )
     found = sentences(inspect_columns(tmp_path / "log.csv", [], False))
-    assert "not read: salary" in found
+    assert "not read" not in found  # a column of numbers is a feature
     assert "'age' cannot be a feature as it is: of its values, 1 text, 1 missing or NaN" in found
+    assert inspect_columns(tmp_path / "log.csv", [], False, exclude=["age", "salary"]) == []
+    assert "1 columns of numbers are not read: salary" in sentences(
+        inspect_columns(tmp_path / "log.csv", [], False, features=[])
+    )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from fultr.data import letor, letor_kernel, letor_writing, read_letor, write_letor
+from fultr.data import letor, letor_kernel, read_letor, write_letor
 from fultr.data.dataset import RankingDataset
 from fultr.errors import InputError
 from tests.comparison import assert_same_arrays
@@ -475,7 +475,7 @@ def test_lists_without_query_ids_are_numbered(tmp_path: Path) -> None:
 
 
 def test_many_rows_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letor_writing, "ROWS_A_WRITE", 7)
+    monkeypatch.setattr(letor, "ROWS_A_WRITE", 7)
     generator = np.random.default_rng(0)
     features = generator.normal(size=(100, 3)).astype(np.float32)
     data = RankingDataset(features, [0, 40, 100], relevance=np.zeros(100), query_id=[5, 6])

@@ -163,10 +163,11 @@ def test_shares_of_negative_utilities_are_below_them(two: ClickLog) -> None:
     assert ranker.training_disparity_ < 0.9 * free.training_disparity_
 
 
-def test_without_disparity_nothing_is_given_up(two: ClickLog) -> None:
+def test_without_two_groups_there_is_nothing_to_limit(two: ClickLog) -> None:
     one = replace(two, data=replace(two.data, group=np.zeros(two.data.rows, dtype=int), group_names=("all",)))
-    free, ranker = trained(one, fairness_weight=0.0), trained(one, min_utility=0.9)
-    np.testing.assert_array_equal(ranker.predict(one.data), free.predict(one.data))
+    for limit in ({"min_utility": 0.9}, {"max_disparity": 0.1}):
+        with pytest.raises(InputError, match="there are no two groups"):
+            trained(one, **limit)
 
 
 def test_shares_are_kept_for_every_cost_of_large_parameters(two: ClickLog) -> None:

@@ -27,7 +27,6 @@ from fultr import (
     PositionBias,
     RankingDataset,
     evaluate,
-    log_from_frame,
     read_log,
     simulate_clicks,
     write_log,
@@ -115,7 +114,7 @@ def test_frames_of_any_library_make_the_same_log(frame: Callable[[dict[str, Any]
         "click": [0, 1, 1, 0],
         "feature_price": [1.0, 2.0, 2.0, 1.0],
     }
-    assert log_from_frame(frame(table)).equals(log_from_frame(table))
+    assert read_log(frame(table)).equals(read_log(table))
     nested: dict[str, Any] = {
         "query_id": ["a", "a"],
         "doc_ids": [["x", "y"], ["y", "x"]],
@@ -123,7 +122,7 @@ def test_frames_of_any_library_make_the_same_log(frame: Callable[[dict[str, Any]
         "id": [1, 2],
     }
     found = read_log(nested_table(frame(nested), impression="id"))
-    assert found.equals(log_from_frame({k: v for k, v in table.items() if k != "feature_price"}))
+    assert found.equals(read_log({k: v for k, v in table.items() if k != "feature_price"}))
 
 
 # nested: one row for each impression

@@ -98,6 +98,47 @@ def test_no_clicks_and_all_clicks_give_sensible_intervals() -> None:
     assert every.eps_minus == every.high == 1
 
 
+def test_noise_by_position_is_recovered_and_its_intervals_cover() -> None:
+    """The interval of each position covers in 95% of 1,000 repetitions, within 2% and four errors."""
+    rng = np.random.default_rng(3)
+    true, repetitions = {1: 0.4, 2: 0.2, 4: 0.1}, 1_000
+    covered, estimates = dict.fromkeys(true, 0), []
+    for _ in range(repetitions):
+        position = rng.choice([1, 2, 4], size=1_500)
+        chance = np.array([true[k] / k for k in position.tolist()])
+        estimate = estimate_noise(
+            log_with_planted(position, rng.random(1_500) < chance), BIAS, by_position=True
+        )
+        for k, one in estimate.positions.items():
+            covered[k] += one.low <= true[k] <= one.high
+        estimates.append([one.eps_minus for one in estimate.positions.values()])
+    shares = np.array(list(covered.values())) / repetitions
+    print(f"eps- by position: coverage {shares}, mean estimates {np.mean(estimates, axis=0)}")
+    assert (np.abs(shares - 0.95) <= 0.02 + 4 * np.sqrt(0.05 * 0.95 / repetitions)).all()
+    error = np.std(estimates, axis=0) / np.sqrt(repetitions)
+    assert (np.abs(np.mean(estimates, axis=0) - list(true.values())) <= 4 * error).all()
+
+
+def test_noise_by_position_is_that_of_the_items_planted_there() -> None:
+    position = np.repeat([2, 5, 7], [40, 50, 10])
+    click = np.concatenate([np.arange(40) < 8, np.arange(50) < 1, np.zeros(10)])
+    log = log_with_planted(position, click)
+    bias = PositionBias([1, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+    both = estimate_noise(log, bias, by_position=True)
+    assert [*both.positions] == [2, 5]
+    for k, one in both.positions.items():
+        apart = estimate_noise(log_with_planted(position[position == k], click[position == k]), bias)
+        assert {**apart.to_dict(), "level": None} == {**vars(one), "level": None}
+    noise = both.to_click_noise(0.9)
+    assert noise.eps_minus == pytest.approx([0.4, 0.4, 0.3, 0.2, 0.1])
+    assert noise.at(7) == noise.at(5)
+    plain = both.to_dict()
+    assert [row["position"] for row in plain["positions"]] == [2, 5]
+    alone = estimate_noise(log, bias)
+    assert alone.to_dict() == {name: value for name, value in plain.items() if name != "positions"}
+    assert alone.to_click_noise() == ClickNoise(1.0, alone.eps_minus)
+
+
 def test_what_cannot_be_estimated_is_refused() -> None:
     log = log_with_planted(np.ones(3), np.zeros(3))
     with pytest.raises(InputError, match="no planted item"):

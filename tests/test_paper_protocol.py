@@ -144,6 +144,7 @@ WEIGHINGS = {
     "the paper's": Weighing(BIAS),
     "clipped": Weighing(BIAS, clip=2.0),
     "noise": Weighing(BIAS, noise=ClickNoise(0.9, 0.2)),
+    "noise by position": Weighing(BIAS, noise=ClickNoise([0.9, 0.8], [0.3, 0.1])),
     "noise, clipped": Weighing(BIAS, noise=ClickNoise(0.9, 0.2), clip=2.0),
     "utility without weights": Weighing(BIAS, utility_ips=False),
     "disparity without weights, noise": Weighing(BIAS, noise=ClickNoise(1.0, 0.1), disparity_ips=False),
@@ -162,9 +163,9 @@ def plain_weight(log: ClickLog, entry: int, weighing: Weighing, weighted: bool) 
     inverse = 1 / chance
     if weighted and weighing.clip is not None:
         inverse = min(inverse, weighing.clip)
-    noise = weighing.noise or ClickNoise()
-    taken = log.click[entry] * inverse - noise.eps_minus * inverse * chance
-    return float(taken / (noise.eps_plus - noise.eps_minus))
+    plus, minus = (weighing.noise or ClickNoise()).at(position)
+    taken = log.click[entry] * inverse - minus * inverse * chance
+    return float(taken / (plus - minus))
 
 
 @pytest.mark.parametrize("with_propensities", [False, True])
@@ -179,7 +180,7 @@ def test_impressions_have_the_evidence_that_weighing_gives(name: str, with_prope
         log.click & (position > 0),
         propensity=np.where(position > 0, 0.9 / np.maximum(position, 1), 0.5) if with_propensities else None,
     )
-    found, task = Impressions.of(log, weighing), Task.of(log, weighing)
+    found = Impressions.of(log, weighing)
     entries = range(log.entries)
     for weights, weighted in (
         (found.utility, weighing.utility_ips),
@@ -187,6 +188,9 @@ def test_impressions_have_the_evidence_that_weighing_gives(name: str, with_prope
     ):
         plain = [plain_weight(log, entry, weighing, weighted) for entry in entries]
         np.testing.assert_allclose(weights, plain, rtol=1e-12, atol=1e-12)
+    # where all candidates are shown, it adds up to that of the counts
+    shown = clicks_on(lists_of(2), impressions=40)
+    found, task = Impressions.of(shown, weighing), Task.of(shown, weighing)
     assert found.utility.sum() == pytest.approx(float(task.utility.weight.sum()))
     assert found.disparity.sum() == pytest.approx(float(task.disparity.weight.sum()))
 

@@ -162,6 +162,7 @@ def test_utility_and_disparity_are_those_of_the_definition(name: str) -> None:
     objective = objective_of(name)
     parameters = np.random.default_rng(0).normal(size=(2, objective.model.size))
     found = objective.measure(parameters)
+    assert isinstance(objective.model, Model)
     scores = objective.model.on(data).scores(parameters, slice(None)).astype(np.float64)
     for number in range(2):
         utility, disparity = plain_mean(source, weighing, scores[number])

@@ -30,6 +30,13 @@ def test_stochastic_policies_vary_and_reproduce() -> None:
         assert (drawn.reshape(50, 2, 3).sum(axis=2) == 6).all()
 
 
+def test_requests_without_a_seed_are_answered_afresh() -> None:
+    data = RankingDataset(np.zeros((5, 1)), [0, 5])
+    for policy in (PlackettLuce(lambda x: x[:, 0]), RandomRanking()):
+        first = [int(policy.sample_rankings(data)[0].argmin()) for _ in range(200)]
+        assert min(np.bincount(first, minlength=5)) > 10
+
+
 def test_rankings_can_be_cut() -> None:
     data = data_of([0] * 6)
     assert FixedScorer(lambda x: x[:, 0]).sample_rankings(data, top_k=2).tolist() == [[0, 2, 1, 0, 2, 1]]

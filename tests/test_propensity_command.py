@@ -21,6 +21,7 @@ from fultr import (
     InputError,
     Planting,
     PositionBias,
+    PositionBiasByContext,
     RandomRanking,
     RankingDataset,
     WriteError,
@@ -30,13 +31,15 @@ from fultr import (
     write_log,
 )
 from fultr.cli.options import position_bias
-from fultr.clicks import BiasEstimate, estimate_bias, read_bias
+from fultr.clicks import BiasEstimate, estimate_bias, read_bias, read_position_bias
 from fultr.data.columns import flags, integers_between, text_labels
-from fultr.logs.impressions import read_impressions
 from fultr.logs.opening import LogOptions
+from fultr.logs.reading import read_impressions
 from fultr.plots import draw_bias
 from tests.commands import json_of, refusal, result_of
+from tests.shown_jobs import job_board
 from tests.test_bias_estimation import BIAS, NOISE, TRUE, Swaps, lists_of, ranker_log, scorer, swap_log
+from tests.weekly_jobs import week_of_jobs
 
 STEEP = PositionBias([1.0, 0.3, 0.2, 0.1, 0.05])
 
@@ -135,7 +138,9 @@ def test_the_command_estimates_what_the_library_does(
     expected = estimate_bias(log, "swap", swap_rank=rank, seed=3, least_clicks=5, longest=4, level=0.9)
     options = ("--seed", 3, "--least-clicks", 5, "--longest", 4, "--level", 0.9, "--out", tmp_path / "b.json")
     assert result_of(capsys, "propensity", swap_file, *options)[0] == 0
-    assert read_bias(tmp_path / "b.json") == expected
+    # position 5 was left out, and the log shows it
+    assert expected.usable_tail == "power"
+    assert read_bias(tmp_path / "b.json") == expected.with_tail("power")
 
 
 def test_the_table_says_everything_by_position(swap_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,9 +150,10 @@ def test_the_table_says_everything_by_position(swap_file: Path, capsys: pytest.C
     log, rank = swaps()
     found = estimate_bias(log, "swap", swap_rank=rank)
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
-    assert lines["position"] == ["position", "value", "low", "high", "impressions", "clicks", "comparisons"]
+    columns = ["position", "value", "low", "high", "raw", "impressions", "clicks", "comparisons"]
+    assert lines["position"] == columns
     for at in range(5):
-        numbers = [f"{column[at]:.4f}" for column in (found.values, found.low, found.high)]
+        numbers = [f"{column[at]:.4f}" for column in (found.values, found.low, found.high, found.raw)]
         counts = [f"{column[at]:,}" for column in (found.impressions, found.clicks, found.pairs)]
         assert lines[str(at + 1)][1:] == numbers + counts
     assert f"{found.eta:.3f} ({found.eta_low:.3f} to {found.eta_high:.3f})" in out
@@ -284,37 +290,43 @@ def two_devices(path: Path) -> Path:
     return written(log, path, swap_rank=np.concatenate([rank, other]), device=device)
 
 
-def test_each_context_gets_a_curve_and_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_context_gets_a_curve_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = two_devices(tmp_path / "clicks.parquet"), tmp_path / "bias.json"
     arguments = ("propensity", path, "--by", "device", "--level", 0.999, "--out", out)
-    content = json_of(capsys, *arguments, "--plot", tmp_path / "bias.svg")
-    files = {"desktop/de": tmp_path / "bias.desktop%2Fde.json", "phone": tmp_path / "bias.phone.json"}
-    assert content["files"] == [*map(str, files.values()), str(tmp_path / "bias.svg")]
-    assert [one["file"] for one in content["estimates"]] == content["files"][:2]
-    for value, true in (("desktop/de", TRUE), ("phone", STEEP.values)):
-        found = read_bias(files[value])
-        assert found.context == ("device", value)
-        assert holds(found, true)
-    desk, phone = map(read_bias, files.values())
-    assert phone.high[1] < desk.low[1]
-    assert sum(phone.impressions[:1] + desk.impressions[:1]) == 24_000 - 20
-    assert not out.exists()
+    code, text, err = result_of(capsys, *arguments, "--plot", tmp_path / "bias.svg", "--json")
+    assert code == 0
+    content = json.loads(text)
+    assert content["files"] == [str(out), str(tmp_path / "bias.svg")]
     assert list(content["refused"]) == ["tablet"]
+    assert f"fultr: warning: {out} has no curve for device tablet" in err
+    bias = read_position_bias(out)
+    assert isinstance(bias, PositionBiasByContext)
+    assert (bias.column, list(bias.curves)) == ("device", ["desktop/de", "phone"])
+    desk, phone = bias.curves.values()
+    assert isinstance(desk, BiasEstimate)
+    assert isinstance(phone, BiasEstimate)
+    assert holds(desk, TRUE)
+    assert holds(phone, STEEP.values)
+    assert phone.high[1] < desk.low[1]
+    assert phone.context == ("device", "phone")
+    assert sum(phone.impressions[:1] + desk.impressions[:1]) == 24_000 - 20
+    with pytest.raises(InputError, match="holds a curve for each context"):
+        read_bias(out)
     picture = (tmp_path / "bias.svg").read_text()
     assert "device phone" in picture
     code, printed, err = result_of(capsys, *arguments)
     assert code == 0
     assert "Examination with device phone" in printed
     assert "device tablet has no curve: no position has at least 10 clicks" in printed
-    assert f"wrote {files['desktop/de']}, {files['phone']}" in err
+    assert f"wrote {out}\n" in err
 
 
 def test_contexts_can_be_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = two_devices(tmp_path / "clicks.parquet")
-    content = json_of(capsys, "propensity", path, "--by", "device", "--compare", "--out", tmp_path / "b.json")
+    path, out = two_devices(tmp_path / "clicks.parquet"), tmp_path / "b.json"
+    arguments = ("propensity", path, "--by", "device", "--compare", "--out", out, "--json")
+    content = json.loads(result_of(capsys, *arguments)[1])
     assert [len(one["comparison"]["table"]) for one in content["estimates"]] == [5, 5]
-    names = ["b.desktop%2Fde.json", "b.phone.json", "b.png"]
-    assert content["files"] == [str(tmp_path / name) for name in names]
+    assert content["files"] == [str(out), str(tmp_path / "b.png")]
 
 
 def test_positions_without_enough_data_are_said_and_not_made_up(
@@ -324,23 +336,23 @@ def test_positions_without_enough_data_are_said_and_not_made_up(
     log = simulate_clicks(lists_of(), RandomRanking(), bias, impressions=4_000, seed=0)
     path, out = written(log, tmp_path / "gaps.parquet"), tmp_path / "bias.json"
     arguments = ("propensity", path, "--randomised", "--out", out)
-    code, printed, _ = result_of(capsys, *arguments)
+    code, printed, _ = result_of(capsys, *arguments, "--tail", "error")
     assert code == 0
     assert "Not enough data at positions 3, 5" in printed
     assert "unknown after position 2, and longer lists are refused" in printed
     (third,) = (line.split() for line in printed.splitlines() if line.startswith("3 "))
-    assert third[1:4] == ["-", "-", "-"]
-    assert third[4:6] == ["4,000", "0"]
+    assert third[1:5] == ["-", "-", "-", "-"]
+    assert third[5:7] == ["4,000", "0"]
     used = position_bias(None, out)
     assert used is not None
     with pytest.raises(InputError, match="lies beyond the position bias"):
         used.at([3])
-    code, printed, _ = result_of(capsys, *arguments, "--tail", "power")
+    code, printed, _ = result_of(capsys, *arguments)
     assert code == 0
-    assert "the power law after position 4, and at positions 3, as asked for" in printed
+    assert " after position 4, and at position 3: it is fitted to all positions" in printed
     found, used = read_bias(out), position_bias(None, out)
     assert used == found.to_position_bias("power")
-    assert used.beyond == found.eta
+    assert used.beyond == found.power_law().eta
     assert found.insufficient == (3, 5)
 
 
@@ -509,7 +521,7 @@ def test_wrong_columns_are_named_with_row_and_value(
         ("random_file", ("--by", "position"), "column 'position': must be the same in all rows"),
         ("random_file", ("--by", "impression_id"), "has 8,000 values"),
         ("random_file", ("--by", "group"), "must be the same in all rows of an impression"),
-        ("random_file", ("--level", "1.5"), "column 'level': must lie between 0 and 1 (got 1.5)"),
+        ("random_file", ("--level", "1.5"), "--level: must lie between 0 and 1 (got 1.5)"),
         ("random_file", ("--longest", "1"), "--longest"),
         ("random_file", ("--least-clicks", "100000"), "a larger log, or a smaller --least-clicks\n"),
         ("random_file", ("--least-clicks", "100000", "--by", "query_id"), "has 100 values"),
@@ -518,7 +530,7 @@ def test_wrong_columns_are_named_with_row_and_value(
         ("random_file", ("--out", "nowhere/bias.json"), "its folder does not exist"),
         ("random_file", ("--plot", "bias.gif"), "a picture ends in one of"),
         ("random_file", ("--column", "device=x"), "--column takes NAME=COLUMN"),
-        ("random_file", ("--tail", "zero"), "'zero' is not"),
+        ("random_file", ("--tail", "cliff"), "'cliff' is not one of"),
         (
             "fixed_file",
             (),
@@ -592,7 +604,7 @@ def test_nothing_is_half_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = two_devices(tmp_path / "clicks.parquet")
-    before = tmp_path / "bias.phone.json"
+    before = tmp_path / "bias.json"
     before.write_text("{}")
     files = sorted(tmp_path.iterdir())
 
@@ -606,17 +618,6 @@ def test_nothing_is_half_written(
     assert "No space left" in err
     assert sorted(tmp_path.iterdir()) == files
     assert before.read_text() == "{}"
-
-
-def test_a_missing_matplotlib_costs_a_comparison_its_picture_only(
-    random_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fultr.cli.propensity.find_spec", lambda _: None)
-    out = tmp_path / "bias.json"
-    code, _, err = result_of(capsys, "propensity", random_file, "--compare", "--out", out)
-    assert code == 0
-    assert "needs matplotlib" in err
-    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_reading_and_estimating_show_progress_on_a_terminal(
@@ -659,12 +660,15 @@ def made() -> Callable[..., BiasEstimate]:
         content = {
             "method": "em",
             "context": None,
+            "shape": "free",
             "level": 0.95,
             "positions": [
                 {
                     "value": None if np.isnan(value) else value,
                     "low": None,
                     "high": None,
+                    "raw": None if np.isnan(value) else value,
+                    "standard_error": None,
                     "impressions": 1,
                     "clicks": 1,
                     "pairs": 1,
@@ -677,6 +681,7 @@ def made() -> Callable[..., BiasEstimate]:
             "power_fit": None,
             "queries": 1,
             "resamples": 0,
+            "deepest": len(values),
             "notes": [],
         }
         return BiasEstimate.from_dict(content)
@@ -698,3 +703,47 @@ def test_one_query_has_a_curve_without_intervals(tmp_path: Path, capsys: pytest.
     assert "one query only" in out
     assert "nan" not in out
     json.loads(json.dumps(content, allow_nan=False))
+
+
+def test_the_file_of_default_options_serves_the_log_it_came_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, bias = tmp_path / "jobs.parquet", tmp_path / "bias.json"
+    week_of_jobs(1).write_parquet(log)
+    found = json_of(capsys, "propensity", log, "--out", bias)["estimates"][0]
+    lacking = found["insufficient"]
+    assert len(lacking) > 5
+    assert lacking[-1] == found["deepest"] == 20
+    assert found["beyond"] > 0
+    run = ("--lambda", 1, "--l2", 0.1, "--out", tmp_path / "run")
+    code, _, err = result_of(capsys, "train", log, "--bias", bias, *run)
+    assert code == 0, err
+    imprecise = [line for line in err.splitlines() if "is imprecise" in line]
+    assert len(imprecise) == 1
+    assert " to 20 (0 to " in imprecise[0]
+    assert " clicks at each), and the log goes down to 20" in imprecise[0]
+    for arguments in (("evaluate", tmp_path / "run", log), ("audit", log)):
+        code, _, err = result_of(capsys, *arguments, "--bias", bias)
+        assert code == 0, err
+    _, printed, _ = result_of(capsys, "propensity", log)
+    assert f"Not enough data at positions {lacking[0]} to 20: " in printed
+    assert "after position" in printed
+    # the curve ends only if that is asked for, and then it is said once why the log cannot be weighed
+    assert (
+        json_of(capsys, "propensity", log, "--tail", "error", "--out", bias)["estimates"][0]["beyond"]
+        == "error"
+    )
+    run = ("--lambda", 1, "--l2", 0.1, "--out", tmp_path / "other")
+    code, _, err = result_of(capsys, "train", log, "--bias", bias, *run)
+    assert code == 2
+    assert err.count("position 20 lies beyond the position bias") == 1
+    assert err.splitlines()[-1].startswith(f"fultr: {log}, column 'position': position 20 lies beyond")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_curve_of_all_positions_needs_no_tail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job_board(searches=300).write_parquet(tmp_path / "jobs.parquet")
+    found = json_of(capsys, "propensity", tmp_path / "jobs.parquet")["estimates"][0]
+    assert not found["insufficient"]
+    assert found["beyond"] == "error"
+    assert len(found["values"]) == 15

@@ -27,14 +27,16 @@ from fultr import (
     RandomRanking,
     RankingDataset,
     datasets,
+    evaluate,
     save,
     simulate_clicks,
     write_dataset,
     write_letor,
     write_log,
 )
+from fultr.data.feature_names import matching_columns
 from fultr.policy import log_prob_of_positions, ranking_log_prob, sample_positions
-from fultr.policy.ranking_files import matching_columns, read_scored
+from fultr.policy.ranking_files import read_scored
 from tests import commands
 from tests.commands import result_of
 
@@ -266,6 +268,68 @@ def test_deterministic_rankings_are_the_mode(
     pd.testing.assert_frame_equal(again, table)
 
 
+def test_every_call_draws_afresh_and_its_seed_repeats_it(
+    policy: Path, items: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rankings.csv"
+    code, text, _ = result_of(capsys, "rank", policy, items, "--out", out, "--json")
+    assert code == 0
+    first, seed = out.read_text(), json.loads(text)["seed"]
+    assert result_of(capsys, "rank", policy, items)[1] != first
+    assert result_of(capsys, "rank", policy, items, "--seed", seed)[1] == first
+    _, text, _ = result_of(capsys, "rank", policy, items, "--out", out, "--json", "--deterministic")
+    assert json.loads(text)["seed"] is None
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_rotated_rankings_are_those_of_the_library(
+    held_out: RankingDataset,
+    ranker: FairRanker,
+    policy: Path,
+    items: Path,
+    top_k: int | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = (policy, items, "--rotate", 4, *([] if top_k is None else ["--top-k", top_k]), "--seed", 3)
+    table = table_of(capsys, *arguments)
+    expected = ranker.rotation(held_out, 4, top_k=top_k, seed=3)
+    assert held_out.doc_id is not None
+    assert held_out.query_id is not None
+    ids = zip(held_out.query_id[held_out.list_of_row].tolist(), held_out.doc_id.tolist(), strict=True)
+    row = {both: number for number, both in enumerate(ids)}
+    shown = zip(table["query_id"].tolist(), table["doc_id"].tolist(), strict=True)
+    found = np.zeros((4, held_out.rows), dtype=int)
+    found[table["sample"] - 1, [row[both] for both in shown]] = table["position"]
+    np.testing.assert_array_equal(found, expected)
+    for cells in (1, 50, 333):
+        monkeypatch.setattr("fultr.cli.rank.CELLS_A_BLOCK", cells)
+        pd.testing.assert_frame_equal(table_of(capsys, *arguments), table)
+
+
+def test_always_the_same_ranking_is_warned_of(
+    ranker: FairRanker,
+    policy: Path,
+    items: Path,
+    held_out: RankingDataset,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, _, err = result_of(capsys, "rank", policy, items, "--deterministic")
+    assert err.count("\n") == 1
+    assert "warning: shares of exposure if the policy draws rankings" in err
+    assert "--rotate 8" in err
+    for stochastic in (True, False):
+        shares = evaluate(ranker, held_out, position_bias=BIAS, stochastic=stochastic).exposure_share
+        assert all(f"{share:.1%}" in err for share in shares.values())
+    # disparities, where there is relevance or clicks to measure them by
+    _, _, err = result_of(capsys, "evaluate", policy, items, "--deterministic")
+    for stochastic in (True, False):
+        found = evaluate(ranker, held_out, position_bias=BIAS, stochastic=stochastic)
+        assert f"{found.disparity:+.4f}" in err
+    assert "warning" not in result_of(capsys, "rank", policy, items)[2]
+    assert "warning" not in result_of(capsys, "evaluate", policy, items)[2]
+
+
 def run_of(path: Path) -> list[ir_measures.ScoredDoc]:
     return list(ir_measures.read_trec_run(str(path)))  # type: ignore[no-untyped-call]
 
@@ -279,11 +343,12 @@ def test_a_trec_run_is_read_by_other_tools(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "rankings.trec"
-    assert result_of(capsys, "rank", policy, items, "--samples", 3, "--top-k", 6, "--out", out)[0] == 0
+    arguments = (policy, items, "--samples", 3, "--top-k", 6, "--seed", 2)
+    assert result_of(capsys, "rank", *arguments, "--out", out)[0] == 0
     lines = [line.split() for line in out.read_text().splitlines()]
     assert {len(line) for line in lines} == {6}
     assert {line[5] for line in lines} == {"fultr-1", "fultr-2", "fultr-3"}
-    drawn = table_of(capsys, policy, items, "--samples", 3, "--top-k", 6)
+    drawn = table_of(capsys, *arguments)
     read = run_of(out)
     assert [one.query_id for one in read] == drawn["query_id"].astype(str).tolist()
     assert [one.doc_id for one in read] == drawn["doc_id"].astype(str).tolist()
@@ -326,8 +391,10 @@ def test_what_was_written_is_told(
     )
     assert code == 0
     expected = {"file": str(out), "format": "csv", "lists": 20, "samples": 1, "rows": 40}
-    assert json.loads(text) == expected
-    assert f"wrote {out}" in err
+    told = json.loads(text)
+    seed = told.pop("seed")
+    assert told == expected
+    assert f"wrote {out} (--seed {seed} repeats it)" in err
     assert len(out.read_text().splitlines()) == 41
     rankings = tmp_path / "rankings.parquet"
     assert result_of(capsys, "rank", policy, items, "--out", rankings)[1] == ""
@@ -505,6 +572,7 @@ def test_columns_are_matched() -> None:
 
     assert found(["b", "a", "c"], ["a", "b"]) == [1, 0]
     assert found(["feature_a", "feature_b"], ["b", "a"]) == [1, 0]
+    assert found(["a", "b"], ["feature_b", "feature_a"]) == [1, 0]
     assert found(["feature_a", "a"], ["a", "feature_a"]) == [1, 0]
     assert found(["1", "2", "3"], ["x", "y", "z"]) == [0, 1, 2]
     assert found(["x", "y"], ["1", "2"]) == [0, 1]
@@ -515,6 +583,8 @@ def test_columns_are_matched() -> None:
     for present in (["x", "z"], []):
         with pytest.raises(InputError, match="column 'y': the column is missing"):
             found(present, ["y"])
+    with pytest.raises(InputError, match="column 'feature_a': the column is missing"):
+        found(["a"], ["a", "feature_a"])
 
 
 def test_items_are_scored_as_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

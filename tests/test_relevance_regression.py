@@ -102,7 +102,7 @@ def test_the_expected_loss_is_that_of_full_information(model: str) -> None:
 
 
 def test_the_loss_is_the_published_one_without_its_constant() -> None:
-    log = random_log(random_lists(unknown=0.2, seed=3), impressions=50)
+    log = random_log(random_lists(unknown=0.2, seed=3), impressions=50, top_k=4)
     loss = loss_of(log, l2=0.3)
     point = np.random.default_rng(0).normal(size=(1, loss.model.size))
     relevance = expit(point[0, 0] + log.data.features.astype(np.float64) @ point[0, 1:])

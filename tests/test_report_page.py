@@ -130,7 +130,8 @@ def test_groups_and_pairs_of_the_picked_policy_are_those_of_its_evaluation(
     shares = [found[measure][group] for group in names for measure in ("exposure_share", "merit_share")]
     assert [value for value, _ in shown(browser, ".shares")] == shares
     low, high = found["intervals"]["disparity"]
-    assert [value for value, _ in shown(browser, "#picked-pairs")] == [found["disparity"], low, high]
+    expected = [found["disparity"], low, high, found["exposure_ratio"]]
+    assert [value for value, _ in shown(browser, "#picked-pairs")] == expected
 
 
 def test_a_point_is_picked_with_mouse_touch_and_lists(browser: Browser, folder: Path) -> None:

@@ -77,7 +77,7 @@ def test_state_is_asked_for_only_when_it_is_written(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_a_run_is_refused_unless_it_is_resumed(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", CONFIG).close()
-    with pytest.raises(InputError, match=r"holds a run already; go on with it \(--resume\)"):
+    with pytest.raises(InputError, match=r"holds a run already; go on with it \(resume=\)"):
         RunFolder.open(tmp_path / "run", CONFIG)
     RunFolder.open(tmp_path / "run", CONFIG, resume=True).close()
 
@@ -301,3 +301,13 @@ def test_training_that_dies_at_any_save_ends_with_the_same_weights(
     left_over = iter(steps)
     assert all(step in left_over for step in again)
     assert len(steps) - len(again) <= number
+
+
+def test_checkpoints_of_a_finished_run_are_removed_later(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path / "run", {"command": "train"}, resume=False) as folder:
+        folder.finish({"done": True})
+    left = tmp_path / "run" / "checkpoints"
+    left.mkdir()
+    (left / "stage.safetensors").write_bytes(b"killed before it was removed")
+    assert results_of_run(tmp_path / "run", {"command": "train"}, resume=True) == {"done": True}
+    assert not left.exists()

@@ -21,7 +21,7 @@ from tests.mutations import mutations
 from tests.ranker_contract import lists as learnable
 from tests.training_tasks import random_log
 
-NOISE = ClickNoise(0.9, 0.1)
+NOISE = ClickNoise(0.9, [0.3, 0.2, 0.1])
 
 
 class Own(nn.Module):
@@ -47,7 +47,13 @@ FORMS: dict[str, dict[str, Any]] = {
     "group-blind": {"group_blind": True, "l2": 0.01, "min_utility": 0.95},
     "group-blind mlp": {"group_blind": True, "model": "mlp", "l2": 0.01},
     "module": {"model": Own(), "l2": 0.01},
-    "limited": {"max_disparity": np.float64(0.1), "l2": np.array([0.01]), "clip": 3.0, "top_k": 4},
+    "limited": {
+        "max_disparity": np.float64(0.1),
+        "l2": np.array([0.01]),
+        "clip": 3.0,
+        "top_k": 4,
+        "evidence": "doubly_robust",
+    },
     "own utility": {"utility": np.linspace(1, 0, 6), "l2": 0.01, "utility_ips": False, "valid_share": 0},
     "full scale": {"scale_features": False, "l2": 0.01, "entropy_weight": 0.1},
 }
@@ -120,7 +126,7 @@ def test_settings_come_back_and_train_the_same_policy(
 
 def test_any_position_bias_travels(log: ClickLog, tmp_path: Path) -> None:
     for bias in (
-        PositionBias([1, 0.5, 0.3, 0.2], beyond="zero"),
+        PositionBias([1, 0.5, 0.3, 0.2, 0.1, 0.05], beyond="zero"),
         PositionBias([0.9, 0.5, 0.3], beyond=0.7),
         PositionBias((1 / np.arange(1, 7) ** 0.3).tolist()),
     ):

@@ -46,7 +46,9 @@ def within(clicks: float, trials: float, probability: float, deviations: float =
     return bool(abs(clicks - trials * probability) <= deviations * error + 1e-9)
 
 
-@pytest.mark.parametrize("noise", [ClickNoise(), ClickNoise(0.8, 0.15)])
+@pytest.mark.parametrize(
+    "noise", [ClickNoise(), ClickNoise(0.8, 0.15), ClickNoise([0.9, 0.8], [0.4, 0.2, 0.1])]
+)
 @pytest.mark.parametrize(
     "policy", [RandomRanking(), PlackettLuce(lambda x: x[:, 0]), FixedScorer(lambda x: x[:, 0])]
 )
@@ -56,9 +58,10 @@ def test_click_rates_are_those_of_the_model(noise: ClickNoise, policy: Any) -> N
     assert data.relevance is not None
     relevance, group = data.relevance[log.row_of_entry], data.group[log.row_of_entry]
     for label in (0.0, 1.0, np.float32(0.3)):
-        attraction = noise.eps_plus * float(label) + noise.eps_minus * (1 - float(label))
         for code in (0, 1):
             for position in (1, 2, 3, 8):
+                plus, minus = noise.at(position)
+                attraction = plus * float(label) + minus * (1 - float(label))
                 cell = (relevance == label) & (group == code) & (log.position == position)
                 assert within(log.click[cell].sum(), cell.sum(), attraction / position)
 

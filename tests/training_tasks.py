@@ -45,10 +45,17 @@ def random_lists(
 
 
 def random_log(
-    data: RankingDataset, *, impressions: int = 60, noise: ClickNoise | None = None, seed: int = 0
+    data: RankingDataset,
+    *,
+    impressions: int = 60,
+    noise: ClickNoise | None = None,
+    top_k: int | None = None,
+    seed: int = 0,
 ) -> ClickLog:
     """Clicks on random rankings; some lists are shown often, others may never be."""
-    return simulate_clicks(data, RandomRanking(), BIAS, noise, impressions=impressions, top_k=4, seed=seed)
+    return simulate_clicks(
+        data, RandomRanking(), BIAS, noise, impressions=impressions, top_k=top_k, seed=seed
+    )
 
 
 def random_task(weighing: Weighing | None = None, **lists: float) -> Task:

@@ -8,10 +8,12 @@ from fultr.clicks import (
     NoiseEstimate,
     Planting,
     PositionBias,
+    PositionBiasByContext,
     compare_biases,
     estimate_bias,
     estimate_noise,
     read_bias,
+    read_position_bias,
     simulate_clicks,
     write_bias,
 )
@@ -29,12 +31,22 @@ from fultr.data import (
     write_dataset,
     write_letor,
 )
-from fultr.errors import FultrError, InputError, WriteError
+from fultr.errors import FultrError, FultrWarning, InputError, WriteError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.expectation import expected_position_weights
-from fultr.logs import count, inspect_dataset, inspect_log, log_from_frame, read_log, write_log
+from fultr.logs import count, inspect_dataset, inspect_log, read_log, split_log, write_log
 from fultr.policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
-from fultr.training import FairRanker, Frontier, UnreachableLimitError, load, save, sweep
+from fultr.training import (
+    FairRanker,
+    Frontier,
+    OffsetPolicy,
+    UnreachableLimitError,
+    UnsupportedLimitError,
+    fair_offsets,
+    load,
+    save,
+    sweep,
+)
 
 __version__ = "0.1.0.dev0"
 
@@ -50,15 +62,19 @@ __all__ = [
     "FixedScorer",
     "Frontier",
     "FultrError",
+    "FultrWarning",
     "InputError",
     "NoiseEstimate",
+    "OffsetPolicy",
     "PlackettLuce",
     "Planting",
     "PositionBias",
+    "PositionBiasByContext",
     "RandomRanking",
     "RankingDataset",
     "RankingSVM",
     "UnreachableLimitError",
+    "UnsupportedLimitError",
     "WriteError",
     "compare_biases",
     "concatenate",
@@ -69,18 +85,20 @@ __all__ = [
     "estimators",
     "evaluate",
     "expected_position_weights",
+    "fair_offsets",
     "inspect_dataset",
     "inspect_log",
     "load",
-    "log_from_frame",
     "merge",
     "read_bias",
     "read_counts",
     "read_dataset",
     "read_letor",
     "read_log",
+    "read_position_bias",
     "save",
     "simulate_clicks",
+    "split_log",
     "sweep",
     "write_bias",
     "write_counts",

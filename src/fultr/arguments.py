@@ -75,6 +75,11 @@ def random_generator(seed: int | np.random.Generator) -> np.random.Generator:
     return np.random.default_rng(whole_number(seed, "seed"))
 
 
+def fresh_generator(seed: int | np.random.Generator | None) -> np.random.Generator:
+    """Return the generator given, or that of a seed; without one, a generator that nobody can repeat."""
+    return np.random.default_rng() if seed is None else random_generator(seed)
+
+
 def _array(values: ArrayLike, column: str, problem: str) -> NDArray[Any]:
     try:
         return np.asarray(values)

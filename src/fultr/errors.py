@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -24,6 +26,9 @@ class InputError(FultrError, ValueError):
         The column or field.
     value
         The offending value; a list or an array is shown in short.
+    options
+        Arguments that the problem names as {name}: that is `name=` in Python, and `--name` in the shell. A
+        name that ends in () is that of a method in Python.
     """
 
     def __init__(
@@ -34,38 +39,78 @@ class InputError(FultrError, ValueError):
         row: int | None = None,
         column: str | None = None,
         value: object = None,
+        options: Sequence[str] = (),
     ) -> None:
-        self.problem = problem
+        self._template = problem
+        self.options = tuple(options)
+        self.problem = self._naming(lambda name: name if name.endswith("()") else f"{name}=", between="")
         self.file = None if file is None else str(file)
         self.row = None if row is None else int(row)
         self.column = column
         self.value = value
-        super().__init__(self._sentence())
+        super().__init__(self._sentence(self.problem))
 
-    def _sentence(self) -> str:
+    def in_shell(self, names: Mapping[str, str] | None = None) -> str:
+        """Return the message in the names of options; `names` has those that differ from the arguments."""
+
+        def shown(name: str) -> str:
+            argument = name.removesuffix("()")
+            return (names or {}).get(argument, "--" + argument.replace("_", "-"))
+
+        return self._sentence(self._naming(shown, between=" "))
+
+    def _naming(self, shown: Callable[[str], str], between: str) -> str:
+        """Return the problem with names of arguments as they are shown; `between` precedes their values."""
+        problem = self._template
+        for name in self.options:
+            named = re.escape(f"{{{name}}}")
+            problem = re.sub(rf"{named} (?=['\d])", shown(name) + between, problem)
+            problem = re.sub(named, shown(name), problem)
+        return problem
+
+    def _sentence(self, problem: str) -> str:
         place = [
             *([self.file] if self.file is not None else []),
             *([f"row {self.row}"] if self.row is not None else []),
             *([f"column '{self.column}'"] if self.column is not None else []),
         ]
-        sentence = ", ".join(place) + (": " if place else "") + self.problem
+        sentence = ", ".join(place) + (": " if place else "") + problem
         if self.value is not None:
             sentence += f" (got {_short(self.value)})"
         return " ".join(sentence.split())
 
     def located(self, file: str | Path, row: int | None = None) -> InputError:
         """Return the same error with the file, and if given the row, that its input came from."""
+        return self.about(file, self.row if row is None else row, self.column)
+
+    def of_option(self, option: str) -> InputError:
+        """Return the same error about an option of a command."""
+        return InputError(f"{option}: {self._template}", value=self.value, options=self.options)
+
+    def adding(self, advice: str, *options: str) -> InputError:
+        """Return the same error with something more to say, which may name arguments."""
         return InputError(
-            self.problem,
-            file=file,
-            row=self.row if row is None else row,
+            self._template + advice,
+            file=self.file,
+            row=self.row,
             column=self.column,
             value=self.value,
+            options=(*self.options, *options),
+        )
+
+    def about(self, file: str | Path | None, row: int | None, column: str | None) -> InputError:
+        """Return the same error about another place."""
+        return InputError(
+            self._template, file=file, row=row, column=column, value=self.value, options=self.options
         )
 
 
 class WriteError(FultrError):
     """A result could not be written (a full disk, say); what was there before is untouched."""
+
+
+class FultrWarning(UserWarning):
+    """What was asked for is done, but rests on too little."""
 
 
 def _short(value: object, longest: int = 60) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from fultr.clicks import BiasEstimate
 from fultr.errors import InputError
 from fultr.files import atomic_write
 
@@ -53,6 +52,25 @@ class Panel:
     up: str
     curves: Sequence[Curve] = field(default_factory=tuple)
     logarithmic: bool = False
+
+
+class CurveWithIntervals(Protocol):
+    """Values by position, from the first, with their intervals: an estimate of position bias."""
+
+    @property
+    def values(self) -> Sequence[float]:
+        """The values; NaN where there is none."""
+        ...
+
+    @property
+    def low(self) -> Sequence[float]:
+        """The low ends of the intervals."""
+        ...
+
+    @property
+    def high(self) -> Sequence[float]:
+        """The high ends of the intervals."""
+        ...
 
 
 def draw_panels(
@@ -151,6 +169,14 @@ def draw_frontier(
     `marked` are policies of other kinds, each with a name, drawn on top.
     """
     figure, (axes,) = _canvas(path)
+    frontier_on(axes, points, marked)
+    return _save(figure, path)
+
+
+def frontier_on(
+    axes: Any, points: Sequence[Mapping[str, Any]], marked: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Draw the same on axes of matplotlib."""
     for part, colour, style, name, beside in (
         ("train", TRAINING, "o-", "training clicks", (6, 6)),
         ("valid", VALIDATION, "s--", "validation clicks", (6, -12)),
@@ -176,11 +202,10 @@ def draw_frontier(
     axes.set_ylabel("utility")
     axes.set_title("What fairness costs", loc="left", fontsize=11, color=INK)
     axes.legend(frameon=False, fontsize=8)
-    return _save(figure, path)
 
 
 def draw_bias(
-    panels: Mapping[str, Mapping[str, BiasEstimate]],
+    panels: Mapping[str, Mapping[str, CurveWithIntervals]],
     path: str | Path,
     disputed: Mapping[str, Collection[int]] | None = None,
 ) -> Path:
@@ -195,18 +220,12 @@ def draw_bias(
     for axes, (title, estimates) in zip(all_axes, panels.items(), strict=True):
         for name, found in estimates.items():
             look = looks.setdefault(name, len(looks)) % len(PALETTE)
-            positions = range(1, len(found.values) + 1)
-            curve = Curve(name, positions, found.values, up_bounds=(found.low, found.high))
-            drawn.setdefault(name.replace("$", r"\$"), _draw_curve(axes, curve, look))
+            drawn.setdefault(name.replace("$", r"\$"), bias_on(axes, found, name, look))
         for position in (disputed or {}).get(title, ()):
             shade = axes.axvspan(position - 0.4, position + 0.4, color=INK, alpha=0.12, linewidth=0)
             drawn.setdefault("intervals do not meet", shade)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_ylim(bottom=0)
         # names from data are no formulas
         axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=10, color=INK)
-        axes.set_xlabel("position k")
-        axes.set_ylabel("examination v_k, relative to position 1")
     figure.legend(
         list(drawn.values()),
         list(drawn),
@@ -218,13 +237,31 @@ def draw_bias(
     return _save(figure, path)
 
 
+def bias_on(axes: Any, found: CurveWithIntervals, name: str, look: int = 0) -> Any:
+    """Draw examination by position with its intervals on axes of matplotlib; returns the line."""
+    positions = range(1, len(found.values) + 1)
+    line = _draw_curve(axes, Curve(name, positions, found.values, up_bounds=(found.low, found.high)), look)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("position k")
+    axes.set_ylabel("examination v_k, relative to position 1")
+    return line
+
+
+def new_axes() -> Any:
+    """Return the axes of a new figure."""
+    return _figure(1, same_axes=False)[1][0]
+
+
 def _canvas(path: str | Path, panels: int = 1, *, same_axes: bool = False) -> tuple[Any, list[Any]]:
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"a picture ends in one of {', '.join(FORMATS)}", file=path)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("pictures need matplotlib: pip install 'fultr[plots]'") from None
+    return _figure(panels, same_axes=same_axes)
+
+
+def _figure(panels: int, *, same_axes: bool) -> tuple[Any, list[Any]]:
+    from matplotlib.figure import Figure
+
     # a figure of its own, without the global state of pyplot, which would look for a display
     figure = Figure(figsize=(6.4, 4.2) if panels == 1 else (5.2 * panels, 5.0), layout="constrained")
     all_axes = list(figure.subplots(1, panels, squeeze=False, sharex=same_axes, sharey=same_axes)[0])

@@ -2,6 +2,7 @@
 
 from fultr.audit.auditing import audit
 from fultr.audit.files import read_audit, write_audit
+from fultr.audit.logged_disparity import logged_disparity_finding
 from fultr.audit.pictures import draw_shares
 from fultr.audit.result import (
     LOGGED,
@@ -9,6 +10,7 @@ from fultr.audit.result import (
     Difference,
     Estimate,
     GroupAudit,
+    NewQueries,
     OtherBias,
     PairAudit,
     RankingAudit,
@@ -20,11 +22,13 @@ __all__ = [
     "Difference",
     "Estimate",
     "GroupAudit",
+    "NewQueries",
     "OtherBias",
     "PairAudit",
     "RankingAudit",
     "audit",
     "draw_shares",
+    "logged_disparity_finding",
     "read_audit",
     "write_audit",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,12 @@ from fultr.audit.checks import (
     counted,
     findings_on,
     named_policies,
+    new_lists,
     noise_to_take_off,
     notes_on_log,
+    notes_on_training,
+    overlaps_with_training,
     queries_of_pairs,
-    refuse_training_queries,
 )
 from fultr.audit.contributions import Clicks, Contributions
 from fultr.audit.curves import examination_for
@@ -28,13 +31,15 @@ from fultr.audit.result import (
     Difference,
     Estimate,
     GroupAudit,
+    NewQueries,
     OtherBias,
     PairAudit,
     RankingAudit,
 )
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import BiasEstimate
-from fultr.data import ClickLog, Counts
+from fultr.clicks.examination import AnyBias, with_examination
+from fultr.data import Counts
 from fultr.evaluation import (
     Resampled,
     percentile_interval,
@@ -44,28 +49,40 @@ from fultr.evaluation import (
 )
 from fultr.evaluation.bootstrap import checked_level
 from fultr.evaluation.contributions import Ranker
+from fultr.evaluation.evaluate_policy import (
+    NO_MERIT,
+    exposure_ratio_bounds,
+    exposure_ratios,
+    exposure_to_move,
+    exposure_to_move_bounds,
+)
 from fultr.evaluation.inputs import ScoringPolicy, ranker_of
+from fultr.training.overlap import Overlap, recurring_queries
 
 Array = NDArray[np.float64]
 
 LEAST_RESAMPLES = 50
+
+PAIRS = ("pairs", "low", "high")
+"""The fields of contributions that say something of pairs of groups."""
 
 ROUNDING = 1e-12
 """What two numbers differ by, relative to their size, if they differ by rounding only."""
 
 
 def audit(
-    log: ClickLog | Counts,
+    log: Any,
     policies: Mapping[str, ScoringPolicy] | None = None,
     *,
-    position_bias: PositionBias | BiasEstimate | None = None,
+    position_bias: AnyBias | None = None,
     noise: ClickNoise | None = None,
     max_disparity: float | None = None,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-    force: bool = False,
     stochastic: bool | None = None,
+    top_k: int | None = None,
+    depth: int | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Measure how fair and how useful the logged ranking and candidate policies are, from clicks alone.
@@ -73,7 +90,8 @@ def audit(
     Parameters
     ----------
     log
-        Clicks on other queries than those the policies were trained on.
+        A `ClickLog`, a `Counts` or a frame of a log: clicks that no policy was trained on. Where queries of
+        the training recur, the result on new queries is given apart.
     policies
         Candidates by name: anything that `fultr.evaluate` takes.
     position_bias
@@ -87,10 +105,14 @@ def audit(
         keeps the limit.
     level, resamples, seed
         The confidence level of the intervals, and how often and from which seed queries are drawn for them.
-    force
-        Audit a policy also on queries that it was trained on, where its disparity is small by construction.
     stochastic
         Measure policies as ones that draw rankings, or as ones that do not, whatever they are themselves.
+    top_k
+        Positions beyond the first so many have no utility, as in training; exposure is as the position bias
+        says.
+    depth
+        How many positions a page has; nobody looks beyond them. By default as many as anything was shown at,
+        if lists are longer.
     progress
         Called with what is done and with all there is to do.
 
@@ -107,15 +129,22 @@ def audit(
     checked_level(level)
     whole_number(resamples, "resamples", least=LEAST_RESAMPLES)
     whole_number(seed, "seed")
-    named, counts = named_policies({} if policies is None else policies), counted(log)
-    notes = refuse_training_queries(named, counts, force=force)
+    named = named_policies({} if policies is None else policies)
+    counts = counted(log, named)
+    as_counted = counts
     taken_off, about_noise = noise_to_take_off(noise, counts)
     met = queries_of_pairs(counts)
     check_limit(max_disparity, counts, met)
     longest = _longest(counts, named)
-    examined = examination_for(position_bias, counts, named, longest)
+    counts, curve = with_examination(counts, position_bias)
+    overlaps = overlaps_with_training(named, as_counted, counts.data)
+    examined = examination_for(
+        position_bias if isinstance(position_bias, BiasEstimate) else curve, counts, named, longest, depth
+    )
     rankers = {name: ranker_of(policy, counts.data, stochastic, "double") for name, policy in named.items()}
-    work = _Auditor(counts, rankers, taken_off, max_disparity, level, resamples, seed, progress)
+    work = _Auditor(
+        counts, rankers, overlaps, taken_off, max_disparity, level, resamples, seed, top_k, progress
+    )
     others = examined.others if met else {}
     work.total = (1 + len(others)) * (1 + len(rankers))
     rankings = work.rankings(examined.bias, met, others)
@@ -136,15 +165,21 @@ def audit(
         queries=int(np.unique(counts.data.query_codes).size),
         longest=longest,
         empties_dropped=counts.empties_dropped,
-        notes=(*notes, *about_noise, *notes_on_log(counts, met), *(examined.notes if met else ())),
+        notes=(
+            *notes_on_training(overlaps, counts),
+            *about_noise,
+            *notes_on_log(counts, met),
+            *(examined.notes if met else ()),
+        ),
         findings=findings_on(counts, examined.bias),
     )
 
 
 def _longest(log: Counts, policies: Mapping[str, object]) -> int:
-    """Return the last position whose examination counts: a policy may put an item anywhere in its list."""
-    logged = int(log.cells.position.max(initial=1))
-    return max(logged, int(log.data.lengths.max())) if policies else logged
+    """Return the last position whose examination counts: a policy may put an item anywhere on the page."""
+    if not policies or log.hides_candidates:
+        return max(log.deepest, 1)
+    return max(log.deepest, int(log.data.lengths.max()))
 
 
 @dataclass
@@ -153,11 +188,13 @@ class _Auditor:
 
     log: Counts
     rankers: Mapping[str, Ranker]
+    overlaps: Mapping[str, Overlap]
     noise: ClickNoise | None
     max_disparity: float | None
     level: float
     resamples: int
     seed: int
+    top_k: int | None
     progress: Progress | None
     total: int = 0
     done: int = 0
@@ -169,24 +206,60 @@ class _Auditor:
         changed = [self._under(name, other) for name, other in others.items()]
         found = self._contributions(bias)
         logged = found[LOGGED]
-        blocks: list[Array] = []
-        for one in found.values():
-            blocks += [one.utility, one.exposure, one.merit, one.pairs]
-            blocks += [_apart(one.utility, logged.utility), _apart(one.pairs, logged.pairs)]
-        drawn = self._resample(blocks)
-        return {
-            name: self._ranking(
-                name, drawn[6 * number : 6 * number + 6], met, tuple(one[name] for one in changed)
-            )
-            for number, name in enumerate(found)
+        drawn = self._resample(
+            {
+                name: {
+                    **vars(one),
+                    "more_utility": _apart(one.utility, logged.utility),
+                    "more_pairs": _apart(one.pairs, logged.pairs),
+                }
+                for name, one in found.items()
+            }
+        )
+        rankings = {
+            name: self._ranking(name, drawn[name], met, tuple(one[name] for one in changed)) for name in found
         }
+        for name, overlap in self.overlaps.items():
+            rankings[name] = replace(
+                rankings[name],
+                recurring_queries=recurring_queries(overlap, self.log.data),
+                new_queries=self._new_queries(new_lists(overlap, self.log), found[name], logged),
+            )
+        return rankings
+
+    def _new_queries(
+        self, lists: NDArray[np.int64] | None, policy: Contributions, logged: Contributions
+    ) -> NewQueries | None:
+        """Return what a policy does on lists of queries that its training never saw."""
+        if lists is None:
+            return None
+        of_policy = {name: block[lists] for name, block in vars(policy).items()}
+        of_policy["more_utility"] = _apart(policy.utility, logged.utility)[lists]
+        of_policy["more_pairs"] = _apart(policy.pairs, logged.pairs)[lists]
+        drawn = self._resample({"policy": of_policy}, lists)["policy"]
+        disparity, log = self._disparity(drawn), self.log[lists]
+        ratios = self._exposure_ratios(drawn)
+        return NewQueries(
+            queries=int(np.unique(log.data.query_codes).size),
+            impressions=int(log.impressions.sum()),
+            utility=self._each(drawn["utility"])[0],
+            pairs=self._pairs(drawn, ratios, queries_of_pairs(log)),
+            disparity=disparity,
+            exposure_to_move=self._exposure_to_move(drawn),
+            passes=self._passes(disparity),
+            difference=Difference(
+                self._each(drawn["more_utility"])[0], tuple(self._each(drawn["more_pairs"]))
+            ),
+        )
 
     def _under(self, name: str, bias: PositionBias) -> dict[str, OtherBias]:
         """Return the disparity of each ranking under another position bias."""
         found = self._contributions(bias)
         outcome = {}
-        for ranking, pairs in zip(found, self._resample([one.pairs for one in found.values()]), strict=True):
-            disparity = self._disparity(pairs)
+        pairs_of = {name: {key: getattr(one, key) for key in PAIRS} for name, one in found.items()}
+        for ranking, drawn in self._resample(pairs_of).items():
+            pairs = drawn["pairs"]
+            disparity = self._disparity(drawn)
             outcome[ranking] = OtherBias(
                 bias=name,
                 disparities=tuple(pairs.estimate.tolist()),
@@ -197,7 +270,7 @@ class _Auditor:
         return outcome
 
     def _contributions(self, bias: PositionBias) -> dict[str, Contributions]:
-        clicks = Clicks(self.log, bias, self.noise)
+        clicks = Clicks(self.log, bias, self.noise, self.top_k)
         found = {LOGGED: clicks.of_logged()}
         self._step()
         for name, ranker in self.rankers.items():
@@ -210,32 +283,40 @@ class _Auditor:
         if self.progress is not None:
             self.progress(self.done, self.total)
 
-    def _resample(self, blocks: Sequence[Array]) -> list[Resampled]:
-        """Resample columns of lists together, block by block; the same seed draws the same queries."""
+    def _resample(
+        self, of_rankings: Mapping[str, Mapping[str, Array]], lists: Any = slice(None)
+    ) -> dict[str, dict[str, Resampled]]:
+        """Resample columns of lists together, each array once; the same seed draws the same queries."""
+        blocks = {id(block): block for named in of_rankings.values() for block in named.values()}
         together = resampled_errors(
-            np.hstack(blocks),
-            self.log.impressions,
-            self.log.data.query_codes,
+            np.hstack(list(blocks.values())),
+            self.log.impressions[lists],
+            self.log.data.query_codes[lists],
             self.resamples,
             self.seed,
         )
-        ends = np.cumsum([0, *(block.shape[1] for block in blocks)])
-        return [_columns(together, slice(ends[at], ends[at + 1])) for at in range(len(blocks))]
+        ends = np.cumsum([0, *(block.shape[1] for block in blocks.values())])
+        drawn = {key: _columns(together, slice(*ends[at : at + 2])) for at, key in enumerate(blocks)}
+        return {
+            ranking: {name: drawn[id(block)] for name, block in named.items()}
+            for ranking, named in of_rankings.items()
+        }
 
     def _ranking(
-        self, name: str, drawn: Sequence[Resampled], met: Sequence[int], others: tuple[OtherBias, ...]
+        self, name: str, drawn: Mapping[str, Resampled], met: Sequence[int], others: tuple[OtherBias, ...]
     ) -> RankingAudit:
-        utility, exposure, merit, pairs, more_utility, more_pairs = drawn
-        disparity = self._disparity(pairs)
+        exposure, merit, disparity = drawn["exposure"], drawn["merit"], self._disparity(drawn)
         difference = None
         if name != LOGGED:
-            difference = Difference(self._each(more_utility)[0], tuple(self._each(more_pairs)))
+            more = self._each(drawn["more_utility"])[0], tuple(self._each(drawn["more_pairs"]))
+            difference = Difference(*more)
         return RankingAudit(
             name=name,
-            utility=self._each(utility)[0],
+            utility=self._each(drawn["utility"])[0],
             groups=self._groups(exposure, merit),
-            pairs=self._pairs(pairs, met),
+            pairs=self._pairs(drawn, self._exposure_ratios(drawn), met),
             disparity=disparity,
+            exposure_to_move=self._exposure_to_move(drawn),
             passes=self._passes(disparity),
             difference=difference,
             other_biases=others,
@@ -250,21 +331,62 @@ class _Auditor:
             found.append(Estimate(float(one.estimate[0]), float(low[0]), float(high[0])))
         return found
 
-    def _disparity(self, pairs: Resampled) -> Estimate:
+    def _band(self, drawn: Mapping[str, Resampled]) -> tuple[Array, Array]:
+        """Return the band of all pairs: low ends of the least that they can be, high ends of the most."""
+        return (
+            simultaneous_intervals(drawn["low"], level=self.level)[0],
+            simultaneous_intervals(drawn["high"], level=self.level)[1],
+        )
+
+    def _disparity(self, drawn: Mapping[str, Resampled]) -> Estimate:
         """Return the root of the sum of squares, with bounds from the band of all pairs."""
-        bounds = sum_of_squares_bounds(*simultaneous_intervals(pairs, level=self.level))
-        return Estimate(float(np.sqrt(np.sum(pairs.estimate**2))), *(float(np.sqrt(end)) for end in bounds))
+        bounds = sum_of_squares_bounds(*self._band(drawn))
+        value = float(np.sqrt(np.sum(drawn["pairs"].estimate ** 2)))
+        return Estimate(value, *(float(np.sqrt(end)) for end in bounds))
 
     def _passes(self, disparity: Estimate) -> bool | None:
         return None if self.max_disparity is None else disparity.high <= self.max_disparity
 
-    def _pairs(self, drawn: Resampled, met: Sequence[int]) -> tuple[PairAudit, ...]:
-        low, high = simultaneous_intervals(drawn, level=self.level)
-        names, each = combinations(self.log.data.group_names, 2), self._each(drawn)
+    def _pairs(
+        self, drawn: Mapping[str, Resampled], ratios: Sequence[Estimate], met: Sequence[int]
+    ) -> tuple[PairAudit, ...]:
+        bands = zip(*(end.tolist() for end in self._band(drawn)), strict=True)
+        ends = (drawn["pairs"].estimate.tolist(), self._each(drawn["low"]), self._each(drawn["high"]))
+        each = [Estimate(value, least.low, most.high) for value, least, most in zip(*ends, strict=True)]
+        names = combinations(self.log.data.group_names, 2)
         return tuple(
-            PairAudit(first, second, each[number], (float(low[number]), float(high[number])), met[number])
-            for number, (first, second) in enumerate(names)
+            PairAudit(first, second, disparity, band, ratio, queries)
+            for (first, second), disparity, band, ratio, queries in zip(
+                names, each, bands, ratios, met, strict=True
+            )
         )
+
+    def _exposure_ratios(self, drawn: Mapping[str, Resampled]) -> list[Estimate]:
+        """Return R_ij for i < j."""
+        first, second = np.triu_indices(drawn["merit"].estimate.size, k=1)
+        value = exposure_ratios(drawn["exposure"].estimate, drawn["merit"].estimate)[first, second]
+        low, high = self._ends(drawn, exposure_ratios, exposure_ratio_bounds)
+        ends = low[first, second], high[first, second]
+        return [Estimate(*map(float, row)) for row in zip(value, *ends, strict=True)]
+
+    def _exposure_to_move(self, drawn: Mapping[str, Resampled]) -> Estimate:
+        value = exposure_to_move(drawn["exposure"].estimate, drawn["merit"].estimate)
+        low, high = self._ends(drawn, exposure_to_move, exposure_to_move_bounds)
+        return Estimate(float(value), float(low), float(high))
+
+    def _ends(
+        self,
+        drawn: Mapping[str, Resampled],
+        measure: Callable[..., Array],
+        bounds: Callable[..., tuple[Array, Array]],
+    ) -> tuple[Array, Array]:
+        """Return the ends of an interval: of a measure, or where items were never seen of its bounds."""
+        exposure, merit, unknown = (drawn[name].means for name in ("exposure", "merit", "unknown"))
+        if not unknown.any():
+            return percentile_interval(measure(exposure, merit), self.level)
+        ends = bounds(exposure + drawn["unseen_exposure"].means, merit, unknown)
+        low, high = (percentile_interval(end, self.level)[number] for number, end in enumerate(ends))
+        return low, np.where(high < 1 / NO_MERIT, high, np.inf)
 
     def _groups(self, exposure: Resampled, merit: Resampled) -> tuple[GroupAudit, ...]:
         data = self.log.data

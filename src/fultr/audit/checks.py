@@ -12,10 +12,12 @@ from fultr.arguments import finite_number
 from fultr.audit.result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import judge_readiness
-from fultr.data import ClickLog, Counts
+from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
-from fultr.evaluation.inputs import has_own_weights
-from fultr.training.sources import noise_of, query_digests
+from fultr.evaluation.inputs import checked_source, has_own_weights
+from fultr.logs.frames import is_frame
+from fultr.training.overlap import Overlap, notes_on_overlap, overlap_with_training
+from fultr.training.sources import noise_of
 
 FEW_QUERIES = 20
 """With fewer queries that say something of a pair, intervals by bootstrap are too narrow."""
@@ -24,11 +26,13 @@ MOST_NAMED = 5
 """So many pairs of groups are named in a note."""
 
 
-def counted(log: object) -> Counts:
-    """Return a log as counts of lists that were shown, of two queries at least."""
-    if not isinstance(log, (ClickLog, Counts)):
-        raise InputError("must be a ClickLog or a Counts", column="log", value=type(log).__name__)
-    counts = log.compact()
+def counted(log: object, policies: Mapping[str, object]) -> Counts:
+    """Return a log, or a frame of one, as counts of lists that were shown, of two queries at least."""
+    source = checked_source(log, *policies.values()) if is_frame(log) else log
+    if not isinstance(source, (ClickLog, Counts)):
+        problem = "must be a ClickLog, a Counts or a frame of a log"
+        raise InputError(problem, column="log", value=type(log).__name__)
+    counts = source.compact()
     if not counts.impressions.all():
         counts = counts[np.flatnonzero(counts.impressions)]
     queries = int(np.unique(counts.data.query_codes).size)
@@ -48,33 +52,52 @@ def named_policies(policies: object) -> dict[str, object]:
     return {str(name): policy for name, policy in policies.items()}
 
 
-def refuse_training_queries(policies: Mapping[str, object], log: Counts, *, force: bool) -> list[str]:
-    """Refuse a log with queries that a policy was trained on, unless forced; returns notes."""
-    known, notes = query_digests(log.data), []
+def overlaps_with_training(
+    policies: Mapping[str, object], log: Counts, lists: RankingDataset
+) -> dict[str, Overlap]:
+    """Return what a log shares with the training of each policy; refuse impressions of the training.
+
+    `lists` are those that are audited: the log's, contexts being merged.
+    """
+    overlaps = {}
     for name, policy in policies.items():
-        trained = getattr(policy, "training_queries_", None)
-        if trained is None:
+        overlap = overlap_with_training(policy, log, lists)
+        if overlap is None:
             continue
-        if not len(trained) or not known.size:
-            notes.append(
-                f"without ids of queries it cannot be told whether {name} was trained on queries of this log,"
-                " where its disparity is small by construction"
-            )
-            continue
-        shared = int(np.isin(known, trained).sum())
-        if shared and not force:
+        if overlap.same_impressions:
+            files = f" ({', '.join(overlap.files[:MOST_NAMED])})" if overlap.files else ""
+            part = "" if overlap.share is None else f", about {overlap.share:.0%} of all"
             problem = (
-                f"{shared:,} of the {known.size:,} queries of the log are among those that {name} was trained"
-                " on, where its disparity is small by construction; audit it on other queries, or force it"
-                " (force=True, --force) and do not rely on the numbers"
+                f"the log holds impressions that {name} was trained or validated on{files}{part}, where its"
+                " disparity is small by construction; audit it on other clicks, of a later week or put aside"
+                " by fultr split"
             )
-            raise InputError(problem, column="query_id")
-        if shared:
-            notes.append(
-                f"{shared:,} of {known.size:,} queries are among those that {name} was trained on: its"
-                " disparity is small by construction here, and says little of other queries"
+            raise InputError(problem)
+        overlaps[name] = overlap
+    return overlaps
+
+
+def new_lists(overlap: Overlap, log: Counts) -> NDArray[np.int64] | None:
+    """Return the lists of queries that training never saw, if some recur and enough do not."""
+    if overlap.recurring is None or not overlap.recurring.any() or overlap.recurring.all():
+        return None
+    lists = np.flatnonzero(~overlap.recurring)
+    new = log[lists]
+    queries = queries_of_pairs(new) or [np.unique(new.data.query_codes).size]
+    return lists if max(queries) >= FEW_QUERIES else None
+
+
+def notes_on_training(overlaps: Mapping[str, Overlap], log: Counts) -> Iterator[str]:
+    """Yield what a log shares with the training of policies, and what that means."""
+    for name, overlap in overlaps.items():
+        yield from notes_on_overlap(name, overlap, log.data)
+        if overlap.recurring is not None and overlap.recurring.any() and not overlap.recurring.all():
+            new = int(np.unique(log.data.query_codes[~overlap.recurring]).size)
+            yield (
+                f"{new:,} queries are new to {name}, too few that say something for a result of their own"
+                if new_lists(overlap, log) is None
+                else f"the result of {name} on the {new:,} queries that are new to it is given apart"
             )
-    return notes
 
 
 def noise_to_take_off(asked: ClickNoise | None, log: Counts) -> tuple[ClickNoise | None, list[str]]:
@@ -153,8 +176,9 @@ def notes_on_log(log: Counts, met: Sequence[int]) -> Iterator[str]:
     never = int((log.shown() == 0).sum())
     if never:
         yield (
-            f"{never:,} of {log.data.rows:,} candidates were never shown: they can have no merit, and a"
-            " policy that shows them looks worse than it may be"
+            f"{never:,} of {log.data.rows:,} candidates were never shown: their merit is unknown, they count"
+            " in no group, and intervals of the disparity hold whatever it is; differences between rankings"
+            " are those of the candidates that were shown"
         )
     if has_own_weights(log):
         yield "clicks are weighed by the propensities of the log, which stay as they are under other biases"

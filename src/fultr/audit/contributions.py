@@ -12,8 +12,14 @@ from torch import Tensor
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import Counts
 from fultr.data.propensity import click_weights
-from fultr.estimators import Evidence, group_exposure, group_merit, list_disparities, list_utilities
-from fultr.evaluation.contributions import Ranker
+from fultr.estimators import (
+    group_exposure,
+    group_merit,
+    list_disparities,
+    list_disparity_bounds,
+    list_utilities,
+)
+from fultr.evaluation.contributions import Ranker, pairs_of, unseen_columns
 from fultr.evaluation.inputs import evidence_of, has_own_weights
 from fultr.expectation import dcg_weights, examination_weights
 
@@ -30,14 +36,21 @@ class Contributions:
         (lists, 1) DCG.
     exposure, merit
         (lists, groups)
-    pairs
-        (lists, pairs) D_ij for i < j.
+    pairs, low, high
+        (lists, pairs) D_ij for i < j, and between what it lies whatever the merit of candidates that nobody
+        could see.
+    unseen_exposure, unknown
+        (lists, groups) The exposure of such candidates, and the most that they can add to merit.
     """
 
     utility: Array
     exposure: Array
     merit: Array
     pairs: Array
+    low: Array
+    high: Array
+    unseen_exposure: Array
+    unknown: Array
 
 
 class Clicks:
@@ -51,13 +64,18 @@ class Clicks:
         The examination of positions. It gives exposure, and weighs clicks unless the log has propensities.
     noise
         What to take off the merit, if anything.
+    top_k
+        Where DCG is cut, if anywhere.
     """
 
-    def __init__(self, log: Counts, position_bias: PositionBias, noise: ClickNoise | None) -> None:
+    def __init__(
+        self, log: Counts, position_bias: PositionBias, noise: ClickNoise | None, top_k: int | None
+    ) -> None:
         self.log = log
         self.position_bias = position_bias
         self.noise = noise
         self.evidence = evidence_of(log, position_bias, noise)
+        self.last = position_bias.last_position(top_k)
 
     def of_logged(self) -> Contributions:
         """Return what the rankings of the log contribute.
@@ -76,18 +94,26 @@ class Clicks:
         """Return what a policy would contribute on the same lists."""
         lists = self.log.data
         longest = int(lists.lengths.max())
-        tables = np.stack([dcg_weights(longest), examination_weights(self.position_bias, longest)])
+        tables = np.stack([dcg_weights(longest, self.last), examination_weights(self.position_bias, longest)])
         weights = ranker.position_weights(np.arange(lists.rows), lists.offsets, tables)
         utility = list_utilities(weights[0], self.evidence).numpy()
         return self._with_exposure(utility, weights[1])
 
     def _with_exposure(self, utility: Array, exposure: Tensor) -> Contributions:
         impressions = self.evidence.impressions.unsqueeze(1)
+        hidden, unknown = unseen_columns(exposure, self.evidence)
+        pairs = low = high = pairs_of(list_disparities(exposure, self.evidence))
+        if self.evidence.unseen is not None:
+            low, high = map(pairs_of, list_disparity_bounds(exposure, self.evidence))
         return Contributions(
             utility=utility[:, None],
             exposure=(impressions * group_exposure(exposure, self.evidence)).numpy(),
             merit=group_merit(self.evidence).numpy(),
-            pairs=_pairs(exposure, self.evidence),
+            pairs=pairs,
+            low=low,
+            high=high,
+            unseen_exposure=hidden,
+            unknown=unknown,
         )
 
     def _logged_utility(self) -> Array:
@@ -101,15 +127,10 @@ class Clicks:
         propensity = self.log.propensities(None if has_own_weights(self.log) else self.position_bias)
         weight = click_weights(cells.clicks.astype(np.float64), propensity, None)
         if self.noise is not None:
-            weight -= self.noise.eps_minus * cells.impressions * (propensity > 0)
-            weight /= self.noise.eps_plus - self.noise.eps_minus
-        worth = dcg_weights(max(int(cells.position.max(initial=0)), 1))[cells.position - 1]
+            plus, minus = (curve[cells.position] for curve in self.noise.curves(self.log.deepest))
+            weight -= minus * cells.impressions * (propensity > 0)
+            weight /= plus - minus
+        worth = dcg_weights(max(self.log.deepest, 1), self.last)[cells.position - 1]
         which = self.log.data.list_of_row[cells.row]
         found = np.bincount(which, weights=weight * worth, minlength=len(self.log.data))
         return np.asarray(found, dtype=np.float64)
-
-
-def _pairs(exposure: Tensor, evidence: Evidence) -> Array:
-    disparities = list_disparities(exposure, evidence).numpy()
-    first, second = np.triu_indices(disparities.shape[-1], k=1)
-    return np.asarray(disparities[:, first, second])

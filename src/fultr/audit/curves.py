@@ -9,6 +9,7 @@ from typing import Literal
 
 from fultr.click_model import PositionBias
 from fultr.clicks import BiasEstimate
+from fultr.clicks.examination import warn_of_mean
 from fultr.data import Counts
 from fultr.errors import InputError
 from fultr.training.sources import position_bias_of
@@ -44,11 +45,23 @@ def examination_for(
     log: Counts,
     policies: Mapping[str, object],
     longest: int,
+    depth: int | None = None,
 ) -> Examination:
     """Return the position bias asked for, or that of the log, or that of the policies if they agree.
 
-    An estimate that ends before the last position is refused, unless it was given a tail.
+    An estimate that ends before the last position is refused, unless it was given a tail. All end where the
+    page does.
     """
+    found = _examination(asked, log, policies, longest)
+
+    def cut(bias: PositionBias) -> PositionBias:
+        return log.on_page(bias, depth)
+
+    others = {name: cut(other) for name, other in found.others.items()}
+    return replace(found, bias=cut(found.bias), others=others)
+
+
+def _examination(asked: object, log: Counts, policies: Mapping[str, object], longest: int) -> Examination:
     if isinstance(asked, BiasEstimate):
         return _estimated(asked, longest)
     if asked is not None and not isinstance(asked, PositionBias):
@@ -82,6 +95,8 @@ def _known(log: Counts, policies: Mapping[str, object]) -> tuple[PositionBias, s
             if isinstance(bias, PositionBias)
         }
         if len(found) == 1:
+            for policy in policies.values():
+                warn_of_mean(policy)
             return found.pop(), "policies"
         if not found:
             raise
@@ -106,17 +121,16 @@ def _estimated(estimate: BiasEstimate, longest: int) -> Examination:
     if longest > len(bias.values) and bias.beyond == "error":
         problem = (
             f"the estimate ends at position {len(bias.values)}, and there are positions up to {longest}; use"
-            " more clicks, or have it continued by its power law (--tail power when it is estimated,"
-            " with_tail() in Python)"
+            " more clicks, or say what holds beyond ({with_tail()})"
         )
-        raise InputError(problem, column="position_bias")
+        raise InputError(problem, column="position_bias", options=["with_tail()"])
     notes = tuple(_notes_on_tail(estimate, longest))
     if not any(math.isfinite(low) for low in estimate.low[1:]):
         return _assumed(bias, "estimate", notes)
     # the low end falls fastest, the high end slowest
     others = {
-        "low ends of the intervals": _end(estimate, estimate.low, estimate.eta_high),
-        "high ends of the intervals": _end(estimate, estimate.high, estimate.eta_low),
+        "low ends of the intervals": _end(bias, estimate.low, estimate.eta_high - estimate.eta),
+        "high ends of the intervals": _end(bias, estimate.high, estimate.eta_low - estimate.eta),
     }
     for name, eta in (("lowest power", estimate.eta_low), ("highest power", estimate.eta_high)):
         if estimate.eta > 0 and eta >= 0:
@@ -128,16 +142,24 @@ def _notes_on_tail(estimate: BiasEstimate, longest: int) -> Iterator[str]:
     """Say which positions nobody measured."""
     measured = len(estimate.values)
     gaps = [str(position) for position in estimate.insufficient if position <= longest]
-    places = [*([f"at {', '.join(gaps)}"] if gaps else []), *([f"after {measured}"] * (longest > measured))]
-    if estimate.tail is not None and places:
+    beyond = longest > measured and estimate.tail == "power"
+    places = [*([f"at {', '.join(gaps)}"] if gaps else []), *([f"after {measured}"] * beyond)]
+    if estimate.tail != "error" and places:
         yield f"positions {' and '.join(places)} follow the power law that fits the others"
 
 
-def _end(estimate: BiasEstimate, ends: tuple[float, ...], eta: float) -> PositionBias:
-    """Return the curve whose every position but the first is at an end of its interval."""
-    values = tuple(
-        end if math.isfinite(end) and place else value
-        for place, (value, end) in enumerate(zip(estimate.values, ends, strict=True))
-    )
-    power = max(eta, 0.0) if math.isfinite(eta) else estimate.eta
-    return replace(estimate, values=values, eta=power).to_position_bias()
+def _end(bias: PositionBias, ends: tuple[float, ...], change: float) -> PositionBias:
+    """Return the curve whose every position but the first is at an end of its interval.
+
+    A position without an interval is off by the same factor as the last one before that has one, and the
+    power of the tail changes by `change`.
+    """
+    values, factor = [], 1.0
+    for place, value in enumerate(bias.values):
+        if place and place < len(ends) and math.isfinite(ends[place]):
+            factor = ends[place] / value
+        values.append(value * factor)
+    beyond = bias.beyond
+    if not isinstance(beyond, str) and math.isfinite(change):
+        beyond = max(beyond + change, 0.0)
+    return PositionBias(values, beyond=beyond)

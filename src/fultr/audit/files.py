@@ -7,7 +7,6 @@ import io
 import json
 import math
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ PICTURES = ("audit.png", "audit.svg")
 def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """Write audit.json, audit_groups.csv, audit_pairs.csv and a picture into a folder, made if need be.
 
-    Returns what was written. There is a picture only if there are groups and matplotlib is installed.
+    Returns what was written. There is a picture only if there are groups.
     """
     from fultr import __version__
 
@@ -33,7 +32,7 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
         write_text(place / GROUPS, _table(list(_group_rows(audit)))),
         write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
     ]
-    if audit.logged.groups and find_spec("matplotlib") is not None:
+    if audit.logged.groups:
         written += [draw_shares(audit, place / name) for name in PICTURES]
     return written
 
@@ -69,6 +68,7 @@ def _pairs_of(ranking: RankingAudit) -> Iterator[dict[str, Any]]:
             **_columns("disparity", pair.disparity),
             "band_low": pair.band[0],
             "band_high": pair.band[1],
+            **_columns("exposure_ratio", pair.exposure_ratio),
             "least_under_other_biases": least,
             "most_under_other_biases": most,
             **_columns("more_than_logged", more),

@@ -13,7 +13,7 @@ from fultr.errors import InputError
 LOGGED = "logged"
 """The name of the ranking that was logged, among those of the candidate policies."""
 
-FORMAT = 1
+FORMAT = 2
 """The version of what `Audit.to_dict` returns."""
 
 
@@ -92,6 +92,8 @@ class PairAudit:
         D_ij, with its interval by itself.
     band
         Low and high of the band that holds D_ij of all pairs at once.
+    exposure_ratio
+        How many times the exposure for each unit of merit of the second group the first has; 1 is fair.
     queries
         In how many queries the two groups meet in a list and an item of them was clicked.
     """
@@ -100,6 +102,7 @@ class PairAudit:
     second: str
     disparity: Estimate
     band: tuple[float, float]
+    exposure_ratio: Estimate
     queries: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,6 +112,7 @@ class PairAudit:
             "second": self.second,
             "disparity": self.disparity.to_dict(),
             "band": [_plain(end) for end in self.band],
+            "exposure_ratio": self.exposure_ratio.to_dict(),
             "queries": self.queries,
         }
 
@@ -121,6 +125,7 @@ class PairAudit:
             str(content["second"]),
             Estimate.from_dict(content["disparity"]),
             (_number(low), _number(high)),
+            Estimate.from_dict(content["exposure_ratio"]),
             int(content["queries"]),
         )
 
@@ -145,6 +150,55 @@ class Difference:
         """Make the same from what `to_dict` gave."""
         pairs = tuple(Estimate.from_dict(one) for one in content["disparities"])
         return cls(Estimate.from_dict(content["utility"]), pairs)
+
+
+@dataclass(frozen=True)
+class NewQueries:
+    """What a policy does on the queries of a log that its training never saw.
+
+    Parameters
+    ----------
+    queries, impressions
+        How many there are of them.
+    utility, pairs, disparity, exposure_to_move, passes, difference
+        As in `RankingAudit`, on these queries only.
+    """
+
+    queries: int
+    impressions: int
+    utility: Estimate
+    pairs: tuple[PairAudit, ...]
+    disparity: Estimate
+    exposure_to_move: Estimate
+    passes: bool | None
+    difference: Difference
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "queries": self.queries,
+            "impressions": self.impressions,
+            "utility": self.utility.to_dict(),
+            "disparity": self.disparity.to_dict(),
+            "exposure_to_move": self.exposure_to_move.to_dict(),
+            "passes": self.passes,
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "difference": self.difference.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> NewQueries:
+        """Make the same from what `to_dict` gave."""
+        return cls(
+            queries=int(content["queries"]),
+            impressions=int(content["impressions"]),
+            utility=Estimate.from_dict(content["utility"]),
+            pairs=tuple(PairAudit.from_dict(one) for one in content["pairs"]),
+            disparity=Estimate.from_dict(content["disparity"]),
+            exposure_to_move=Estimate.from_dict(content["exposure_to_move"]),
+            passes=content["passes"],
+            difference=Difference.from_dict(content["difference"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -193,13 +247,20 @@ class RankingAudit:
     groups, pairs
         By group, and by pair of groups.
     disparity
-        The root of the sum of D_ij^2 over pairs; its ends bound the true one, by the band of all pairs.
+        The root of the sum of D_ij^2 over pairs; its ends bound the true one, by the band of all pairs,
+        whatever the merit of candidates that were never shown.
+    exposure_to_move
+        The share of all exposure that would have to go to other groups to be in proportion to merit.
     passes
         Whether the upper end of `disparity` keeps the limit; None without a limit.
     difference
         What a candidate has more than the logged ranking; None for that itself.
     other_biases
         What changes if the position bias is another one.
+    recurring_queries
+        How many queries of the log were in the training of the policy; None where it cannot be told.
+    new_queries
+        The result on the other queries, if some recur and there are enough others.
     """
 
     name: str
@@ -207,9 +268,12 @@ class RankingAudit:
     groups: tuple[GroupAudit, ...]
     pairs: tuple[PairAudit, ...]
     disparity: Estimate
+    exposure_to_move: Estimate
     passes: bool | None
     difference: Difference | None
     other_biases: tuple[OtherBias, ...]
+    recurring_queries: int | None = None
+    new_queries: NewQueries | None = None
 
     @property
     def disparity_range(self) -> tuple[float, float]:
@@ -243,27 +307,34 @@ class RankingAudit:
             "name": self.name,
             "utility": self.utility.to_dict(),
             "disparity": self.disparity.to_dict(),
+            "exposure_to_move": self.exposure_to_move.to_dict(),
             "passes": self.passes,
             "verdict_depends_on_bias": self.verdict_depends_on_bias,
             "groups": [group.to_dict() for group in self.groups],
             "pairs": [pair.to_dict() for pair in self.pairs],
             "difference": None if self.difference is None else self.difference.to_dict(),
             "other_biases": [one.to_dict() for one in self.other_biases],
+            "recurring_queries": self.recurring_queries,
+            "new_queries": None if self.new_queries is None else self.new_queries.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> RankingAudit:
         """Make the same from what `to_dict` gave."""
-        difference = content["difference"]
+        # audits that were written before these two were measured have none
+        difference, new = content["difference"], content.get("new_queries")
         return cls(
             name=str(content["name"]),
             utility=Estimate.from_dict(content["utility"]),
             groups=tuple(GroupAudit.from_dict(one) for one in content["groups"]),
             pairs=tuple(PairAudit.from_dict(one) for one in content["pairs"]),
             disparity=Estimate.from_dict(content["disparity"]),
+            exposure_to_move=Estimate.from_dict(content["exposure_to_move"]),
             passes=content["passes"],
             difference=None if difference is None else Difference.from_dict(difference),
             other_biases=tuple(OtherBias.from_dict(one) for one in content["other_biases"]),
+            recurring_queries=content.get("recurring_queries"),
+            new_queries=None if new is None else NewQueries.from_dict(new),
         )
 
 

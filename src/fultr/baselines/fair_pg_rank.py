@@ -12,12 +12,13 @@ from torch import nn
 from fultr.arguments import number_array
 from fultr.baselines.treatment import Treated, TreatmentObjective, TreatmentSolver, compare_groups
 from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import Source
 from fultr.errors import InputError
 from fultr.training.fair_ranker import FairRanker, weight_of
 from fultr.training.objective import Measured
 from fultr.training.preparation import Prepared, prepare
 from fultr.training.ranker import TrainableRanker
-from fultr.training.sources import Source, single_impressions, source_of
+from fultr.training.sources import single_impressions, source_of
 
 Array = NDArray[np.float64]
 

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.compiled import compiled
-from fultr.data import ClickLog, RankingDataset
+from fultr.data import ClickLog, RankingDataset, Source
 from fultr.data.dataset import rows_of
 from fultr.data.grouping import group_rows, mixed
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 from fultr.expectation import dcg_weights
-from fultr.training.sources import Source, gains_of, single_impressions
+from fultr.training.sources import gains_of, single_impressions
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]

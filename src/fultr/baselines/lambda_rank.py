@@ -12,10 +12,9 @@ from torch import nn
 
 from fultr.baselines.lambda_kernel import MergedImpressions
 from fultr.click_model import PositionBias
-from fultr.data import RankingDataset
+from fultr.data import RankingDataset, Source
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
-from fultr.evaluation.inputs import counted
 from fultr.expectation import dcg_weights
 from fultr.policy import MLPScorer
 from fultr.policy.plackett_luce import rank_positions
@@ -25,7 +24,7 @@ from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import Source, data_of, gains_of, position_bias_of, with_validation
+from fultr.training.sources import gains_of, position_bias_of, with_validation
 
 Array = NDArray[np.float64]
 
@@ -135,19 +134,19 @@ class LambdaRank(TrainableRanker):
         bias = _known_bias(self.position_bias, source)
         if validated:
             source, valid = with_validation(source, valid, self.valid_share, self.seed)
-        model = self._model_on(data_of(source))
+        model = self._model_on(source.data)
         judge = None if valid is None else Judge(model, valid)
         training = Training(MergedImpressions.of(source), model, judge, self.seed)
         found = [training.run(float(cost)) for cost in costs]
         best = int(np.argmax([one.value for one in found]))
-        self.adopt(model.scorer(found[best].parameters), data_of(source), bias)
+        self.adopt(model.scorer(found[best].parameters), source.data, bias)
         self.l2_ = float(costs[best])
         self.epochs_ = found[best].epochs
         return self
 
     def _check(self, source: Source) -> None:
         check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
-        if not data_of(source).features.shape[1]:
+        if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")
 
     def _model_on(self, data: RankingDataset) -> Model:
@@ -172,14 +171,14 @@ class Judge:
     """The DCG of validation clicks, each counting as one, under the ranking by falling score."""
 
     def __init__(self, model: Model, valid: Source) -> None:
-        known = counted(valid)
-        data = data_of(known)
+        known = valid.compact()
+        data = known.data
         self.model = model.on(data)
         self.offsets = data.offsets
         self.gains = gains_of(known)
         if not self.gains.any():
             problem = "no validation item was clicked, so that nothing says when to stop; give other ones, or"
-            raise InputError(f"{problem} none (valid_share=0)", column="valid")
+            raise InputError(f"{problem} none ({{valid_share}} 0)", column="valid", options=["valid_share"])
         self.weights = dcg_weights(int(data.lengths.max(initial=1)))
 
     def value(self, parameters: Array) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from torch import nn
 
 from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import Source
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.ranker import TrainableRanker
-from fultr.training.sources import Source
 
 
 class PGRank(TrainableRanker):

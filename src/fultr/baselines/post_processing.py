@@ -8,16 +8,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.arguments import random_generator, whole_number
+from fultr.arguments import fresh_generator, whole_number
 from fultr.baselines.relevance import RelevanceRegression
 from fultr.click_model import PositionBias
-from fultr.data import RankingDataset
+from fultr.data import RankingDataset, Source
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
 from fultr.policy.plackett_luce import cut_positions
 from fultr.policy.policies import RankingSampler
 from fultr.training.ranker import TrainableRanker
-from fultr.training.sources import Source, position_bias_of
+from fultr.training.sources import position_bias_of
 
 SOURCES = ("regression", "true")
 """Where relevance may come from."""
@@ -70,15 +70,20 @@ class PostProcessing(TrainableRanker):
         if isinstance(trained, RelevanceRegression):
             self.regression_ = trained
 
+    @property
+    def needs_relevance(self) -> bool:
+        """Whether it ranks by the relevance that lists have."""
+        return self.relevance != "regression"
+
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the estimated relevance of each row; or the known one, if that is to be used."""
-        data = self.known_features(X)
-        if self.relevance == "regression":
-            return np.asarray(self.regression_.predict(data))
-        if data.relevance is None:
-            problem = "lists to be ranked by their true relevance must have one; use relevance='regression'"
-            raise InputError(problem, column="relevance")
-        return data.relevance.astype(np.float64)
+        given = self.items_of(X, in_lists=False)
+        if not self.needs_relevance:
+            return given.as_given(np.asarray(self.regression_.predict(given.data)))
+        if given.data.relevance is None:
+            problem = "lists to be ranked by their true relevance must have one; use {relevance} 'regression'"
+            raise InputError(problem, column="relevance", options=["relevance"])
+        return given.as_given(given.data.relevance.astype(np.float64))
 
     @abstractmethod
     def rank_stream(
@@ -91,7 +96,7 @@ class PostProcessing(TrainableRanker):
 
     def sampler(self, data: RankingDataset) -> RankingSampler:
         """Prepare to rank lists of `data`; those of one call are a stream of their own."""
-        self.known_features(data)
+        self.items_of(data)
         return lambda lists, rng: self.rank_stream(data, lists, rng)
 
     def sample_rankings(
@@ -100,18 +105,19 @@ class PostProcessing(TrainableRanker):
         n: int = 1,
         *,
         top_k: int | None = None,
-        seed: int | np.random.Generator = 0,
+        seed: int | np.random.Generator | None = None,
     ) -> NDArray[np.int32]:
         """Rank every list n times in one stream, in random order: n x rows, the position of each row."""
         whole_number(n, "n", least=1)
-        data, rng = self.known_features(data), random_generator(seed)
+        given, rng = self.items_of(data), fresh_generator(seed)
+        data = given.data
         stream = np.concatenate([rng.permutation(len(data)) for _ in range(n)])
         ranked = self.rank_stream(data, stream, rng)
         # back from the order of the stream to that of the rows, pass by pass
         found = np.empty((n, data.rows), dtype=np.int32)
         which = np.repeat(np.repeat(np.arange(n), len(data)), data.lengths[stream])
         found[which, rows_of(data.offsets, stream)] = ranked
-        return cut_positions(found, top_k)
+        return given.as_given(cut_positions(found, top_k))
 
     def position_probabilities(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return how often each row stood at each position in `passes` rankings: rows x positions."""

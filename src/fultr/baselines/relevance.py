@@ -12,16 +12,16 @@ from scipy.special import expit, logit
 from torch import Tensor, nn
 
 from fultr.click_model import PositionBias
-from fultr.data import RankingDataset
+from fultr.data import Counts, RankingDataset, Source
 from fultr.errors import InputError
-from fultr.evaluation.inputs import counted, evidence_of
+from fultr.estimators import evidence_from_clicks, evidence_from_relevance
 from fultr.policy import LinearScorer, MLPScorer
 from fultr.training import lbfgs
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import FAR_FROM_ZERO, Model, ModuleModel, ScaledScorer, Scaling
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import Source, data_of, position_bias_of, with_validation
+from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
 
@@ -140,7 +140,7 @@ class RelevanceRegression(TrainableRanker):
         check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
         if not isinstance(self.model, str):
             raise InputError("must be 'linear' or 'mlp'", column="model", value=self.model)
-        if not data_of(source).features.shape[1]:
+        if not source.data.features.shape[1]:
             raise InputError("there are no features to tell relevance by", column="features")
         single = self.l2 is not None and np.size(self.l2) == 1
         if valid is None and not self.valid_share and not single:
@@ -253,8 +253,14 @@ class RegressionTask:
     """Lists, and what clicks or labels say of their items: how often each was seen, and sum of c / p."""
 
     def __init__(self, source: Source, position_bias: PositionBias) -> None:
-        known = counted(source)
-        self.data, evidence = data_of(known), evidence_of(known, position_bias, None)
+        known = source.compact()
+        self.data = known.data
+        # the loss is a mean over what was shown, so that it needs no correction for what was not
+        if isinstance(known, Counts):
+            bias = position_bias if known.cells.propensity is None else None
+            evidence = evidence_from_clicks(known, bias)
+        else:
+            evidence = evidence_from_relevance(known)
         self.weight = evidence.weight.numpy()
         self.seen = np.ones(self.data.rows) if evidence.shown is None else evidence.shown.numpy()
         self.total = float(self.seen.sum())

@@ -15,15 +15,15 @@ from fultr.arguments import number_array
 from fultr.baselines.cutting_plane import TOLERANCE, Minimum, Planes, Tangent, minimise
 from fultr.click_model import PositionBias
 from fultr.compiled import compiled_fused
+from fultr.data import Source
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
-from fultr.evaluation.inputs import counted
 from fultr.policy.plackett_luce import rank_positions
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import LinearModel, Model, Scaling
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import Source, data_of, gains_of, position_bias_of, with_validation
+from fultr.training.sources import gains_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
@@ -59,7 +59,7 @@ class SVMRank(TrainableRanker):
         bias = position_bias_of(self.position_bias, source)
         if valid is not None or self.valid_share:
             source, valid = with_validation(source, valid, self.valid_share, self.seed)
-        known = counted(source)
+        known = source.compact()
         task = Task.of(known, self.weighing(bias))
         model = LinearModel(task.data, Scaling.wanted(task.data, self.scale_features))
         found = _minima(task, model, float(gains_of(known).sum()), l2)
@@ -81,7 +81,7 @@ class SVMRank(TrainableRanker):
         """Refuse what cannot be trained with, and return the costs of large weights, largest first."""
         # what FairRanker has besides is as it is by default
         check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
-        if not data_of(source).features.shape[1]:
+        if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")
         if valid is None and not self.valid_share and (self.l2 is None or np.size(self.l2) != 1):
             problem = "without validation clicks, l2 must be a single number"

@@ -10,17 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fultr.data import ClickLog, RankingDataset
+from fultr.data import ClickLog, RankingDataset, Source
 from fultr.data.grouping import group_numbers, group_rows, mixed
 from fultr.data.ids import codes_of
 from fultr.estimators.evidence import Candidates
 from fultr.expectation.exact import Accuracy, exact_value_and_gradient, exact_values
 from fultr.training.goals import Slopes
 from fultr.training.impressions import Impressions
-from fultr.training.models import Model
+from fultr.training.models import Scores
 from fultr.training.objective import Objective
 from fultr.training.solving import Solver
-from fultr.training.sources import Source
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
@@ -188,7 +187,7 @@ class TreatmentObjective(Objective):
         self,
         comparisons: Comparisons,
         task: Task,
-        model: Model,
+        model: Scores,
         l2: Array,
         *,
         width: float = 0.0,
@@ -220,7 +219,7 @@ class TreatmentObjective(Objective):
 class TreatmentSolver(Solver):
     """Solve for the parameters of a model by utility and disparity of treatment; see `Solver`."""
 
-    def __init__(self, comparisons: Comparisons, task: Task, model: Model, l2: Array, seed: int) -> None:
+    def __init__(self, comparisons: Comparisons, task: Task, model: Scores, l2: Array, seed: int) -> None:
         super().__init__(task, model, l2, seed=seed)
         self.comparisons = comparisons
         self.width = 0.0

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import json as json_text
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 
-from fultr.audit import Audit, Difference, Estimate, RankingAudit, write_audit
+from fultr.audit import Audit, Difference, Estimate, NewQueries, RankingAudit, write_audit
 from fultr.audit import audit as audit_of
 from fultr.cli.files import NO_CLICK_LOG, read_any
-from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
+from fultr.cli.modes import warn_of_modes
+from fultr.cli.options import (
+    NOTHING_SAID,
+    BiasFile,
+    Depth,
+    Eta,
+    Json,
+    LogReading,
+    Seed,
+    ShownOnly,
+    any_bias,
+    reads_log,
+)
 from fultr.cli.output import print_facts, print_findings, print_json, print_table, progress, results, say
 from fultr.cli.rank import POLICY_FILE, Deterministic, load_policy
 from fultr.cli.training_options import (
     EpsMinus,
     EpsPlus,
+    TopK,
     click_noise,
     in_names_of_options,
     refuse_unknown_examination,
 )
 from fultr.click_model import PositionBias
-from fultr.clicks import BiasEstimate, read_bias
-from fultr.data import RankingDataset
+from fultr.clicks.examination import context_of
 from fultr.errors import InputError
 from fultr.evaluation.bootstrap import checked_level
-from fultr.policy.ranking_files import with_features
-from fultr.training import FairRanker
 
 FAILED = 3
 """The exit code if the limit is not kept."""
@@ -50,9 +58,10 @@ BIAS_SOURCES = {
 }
 
 
+@reads_log
 def audit(
     log: Annotated[
-        Path, typer.Argument(help="A click log, or counts of one, of queries that no policy saw.")
+        Path, typer.Argument(help="A click log, or counts of one, that no policy was trained on.")
     ],
     policy: Annotated[
         list[Path] | None,
@@ -63,17 +72,16 @@ def audit(
         typer.Option(min=0.0, help="The limit: exit code 3 unless the upper confidence bound keeps it."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A folder for audit.json, tables and a picture.")] = None,
+    depth: Depth = None,
+    shown_only: ShownOnly = False,
+    top_k: TopK = None,
     eta: Eta = None,
     bias: BiasFile = None,
     eps_plus: EpsPlus = None,
     eps_minus: EpsMinus = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     deterministic: Deterministic = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also on queries that a policy was trained on: not to rely on.")
-    ] = False,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -83,35 +91,43 @@ def audit(
     disparity; with intervals, and under other position biases that are possible. With a limit the exit code
     is 0 if all candidates (without any: the logged ranking) pass, and 3 if not.
 
+    Impressions that a policy was trained on are refused. New clicks on queries of the training are not: a
+    note says how many queries recur, and the result on new ones is given apart where there are enough.
+
     \b
     Example:
       fultr audit clicks.parquet --eta 1
       fultr audit clicks.parquet --policy run --bias bias.json --max-disparity 0.1 --out audit
     """
-    examined, renamed = _bias(eta, bias), renamed_columns(column)
+    examined = any_bias(eta, bias)
     noise = click_noise(eps_plus, eps_minus)
     checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    content = read_any(log, items=items, columns=renamed)
+    known = [ranker.known_features for ranker in rankers.values()]
+    context = context_of(examined)
+    content = read_any(log, reading, context=context, known=known, shown_only=shown_only)
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
-    _refuse_missing_features(rankers, content.data, log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]
     refuse_unknown_examination(examined, content.counts, log, *of_policies)
     with progress("auditing") as report, in_names_of_options(log):
         found = audit_of(
             content.counts,
-            {str(path): _OnItsFeatures(ranker, log) for path, ranker in rankers.items()},
+            {str(path): ranker for path, ranker in rankers.items()},
             position_bias=examined,
             noise=noise,
             max_disparity=max_disparity,
             level=level,
             seed=seed,
-            force=force,
             stochastic=False if deterministic else None,
+            top_k=top_k,
+            depth=depth,
             progress=report,
         )
+    if deterministic:
+        for path, ranker in rankers.items():
+            warn_of_modes(ranker, content.counts, found.position_bias, found.noise, str(path))
     written = [] if out is None else write_audit(found, out)
     if json:
         print_json({"log": str(log), **found.to_dict(), "written": [str(path) for path in written]})
@@ -121,40 +137,6 @@ def audit(
         say("wrote " + ", ".join(str(path) for path in written))
     if found.passes is False:
         raise typer.Exit(FAILED)
-
-
-class _OnItsFeatures:
-    """A policy that takes the features it knows from whatever features there are."""
-
-    def __init__(self, ranker: FairRanker, file: Path) -> None:
-        self.ranker = ranker
-        self.file = file
-        self.stochastic = ranker.stochastic
-        self.training_queries_ = ranker.training_queries_
-        self.position_bias_ = ranker.position_bias_
-
-    def predict(self, data: RankingDataset) -> NDArray[Any]:
-        """Return the score of each row."""
-        return self.ranker.predict(with_features(data, _names(self.ranker), self.file))
-
-
-def _names(ranker: FairRanker) -> list[str]:
-    return [str(name) for name in ranker.feature_names_in_]
-
-
-def _refuse_missing_features(rankers: dict[Path, FairRanker], data: RankingDataset, file: Path) -> None:
-    """Say which feature is missing before the work."""
-    one = data[:1]
-    for ranker in rankers.values():
-        with_features(one, _names(ranker), file)
-
-
-def _bias(eta: float | None, file: Path | None) -> PositionBias | BiasEstimate | None:
-    """Return the position bias asked for: with its intervals, if the file has them."""
-    curve = position_bias(eta, file)
-    if file is None or "positions" not in json_text.loads(file.read_text(encoding="utf-8")):
-        return curve
-    return read_bias(file)
 
 
 def _check_folder(out: Path | None) -> None:
@@ -173,9 +155,24 @@ def print_audit(console: Console, found: Audit, source: str) -> None:
     print_facts(console, f"Audit of {source}", _facts(found))
     console.print()
     level = f"{found.level:.0%}"
-    columns = ("ranking", "utility", level, "more than logged", "disparity", level, "verdict")
+    columns = (
+        "ranking",
+        "utility",
+        level,
+        "more than logged",
+        "disparity",
+        level,
+        "exposure to move",
+        level,
+        "verdict",
+    )
     rows = [_overview(one) for one in found.rankings.values()]
     print_table(console, "Rankings", columns, rows)
+    new = [(one.name, one.new_queries) for one in found.rankings.values() if one.new_queries is not None]
+    if new:
+        console.print()
+        rows = [_new_overview(name, one) for name, one in new]
+        print_table(console, "On queries that training never saw", (*columns, "queries"), rows)
     for ranking in found.rankings.values():
         if ranking.groups:
             console.print()
@@ -203,8 +200,7 @@ def _facts(found: Audit) -> list[tuple[str, str]]:
         ("position bias", f"{_curve(found.position_bias)}, {BIAS_SOURCES[found.bias_source]}"),
     ]
     if found.noise is not None:
-        known = f"eps_plus {found.noise.eps_plus:g}, eps_minus {found.noise.eps_minus:g}"
-        facts.append(("noise taken off", known))
+        facts.append(("noise taken off", found.noise.describe()))
     if found.max_disparity is not None:
         limit = f"{found.max_disparity:g} for the upper end of the disparity's interval"
         facts.append(("limit", limit))
@@ -228,7 +224,22 @@ def _overview(ranking: RankingAudit) -> tuple[str, ...]:
         more,
         _number(ranking.disparity.value),
         _interval(ranking.disparity),
+        *_shares(ranking.exposure_to_move),
         _verdict(ranking.passes),
+    )
+
+
+def _new_overview(name: str, one: NewQueries) -> tuple[str, ...]:
+    return (
+        name,
+        _number(one.utility.value),
+        _interval(one.utility),
+        _with_interval(one.difference.utility),
+        _number(one.disparity.value),
+        _interval(one.disparity),
+        *_shares(one.exposure_to_move),
+        _verdict(one.passes),
+        f"{one.queries:,}",
     )
 
 
@@ -247,7 +258,17 @@ def _print_pairs(console: Console, ranking: RankingAudit, level: str) -> None:
     rows = [_pair(ranking, at, ranking.difference) for at in order[:MOST_PAIRS]]
     left = f", the worst {MOST_PAIRS} of {len(order)}" if len(order) > MOST_PAIRS else ""
     band = f"{level} of all at once"
-    columns = ("groups", "D", level, band, "under other biases", "more than logged", "queries")
+    columns = (
+        "groups",
+        "D",
+        level,
+        band,
+        "exposure ratio",
+        level,
+        "under other biases",
+        "more than logged",
+        "queries",
+    )
     print_table(console, f"By pair of groups: {ranking.name}{left}", columns, rows)
 
 
@@ -258,6 +279,8 @@ def _pair(ranking: RankingAudit, at: int, difference: Difference | None) -> tupl
         _number(pair.disparity.value),
         _interval(pair.disparity),
         _ends(*pair.band),
+        _number(pair.exposure_ratio.value),
+        _interval(pair.exposure_ratio),
         _ends(*ranking.pair_ranges[at]),
         "-" if difference is None else _with_interval(difference.disparities[at]),
         f"{pair.queries:,}",
@@ -299,6 +322,12 @@ def _interval(one: Estimate) -> str:
 
 def _ends(*ends: float) -> str:
     return f"[{', '.join(map(_number, ends))}]"
+
+
+def _shares(one: Estimate) -> tuple[str, str]:
+    """Return a share and its interval."""
+    value, low, high = ("-" if part != part else f"{part:.1%}" for part in (one.value, one.low, one.high))
+    return value, f"[{low}, {high}]"
 
 
 def _number(value: float) -> str:

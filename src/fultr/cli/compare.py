@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fultr.cli.files import read_any, read_impressions
-from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
+from fultr.cli.options import (
+    NOTHING_SAID,
+    BiasFile,
+    Depth,
+    Eta,
+    Json,
+    LogReading,
+    Seed,
+    ShownOnly,
+    position_bias,
+    reads_log,
+)
 from fultr.cli.output import print_json, print_table, results, say
-from fultr.cli.training_options import click_noise
+from fultr.cli.training_options import TopK, click_noise
 from fultr.data import ClickLog, RankingDataset
+from fultr.data.feature_names import with_features
 from fultr.errors import InputError
 from fultr.experiments.comparison import compare as comparison_of
 from fultr.experiments.comparison import draw_comparison
-from fultr.experiments.methods import METHODS
+from fultr.experiments.methods import LEARN_FROM_CLICKS, METHODS
 from fultr.experiments.reproduction import write_table
 from fultr.files import make_folder
-from fultr.policy.ranking_files import with_features
 
 PICTURES = ("comparison.png", "comparison.svg")
 
 
+@reads_log
 def compare(
     log: Annotated[Path, typer.Argument(help="The click log to train on.")],
     test: Annotated[Path, typer.Option(help="Labelled data to judge by: LETOR, Parquet, CSV or Arrow.")],
     methods: Annotated[
-        str, typer.Option(help=f"Names of methods, with commas: {', '.join(METHODS)}.")
+        str, typer.Option(help=f"Names of methods, with commas: {', '.join(LEARN_FROM_CLICKS)}.")
     ] = "fultr,group-blind,fair-pg-rank-ips,equity-of-attention",
     out: Annotated[Path, typer.Option(help="The folder that table and picture go to.")] = Path("comparison"),
     valid: Annotated[
@@ -35,39 +47,45 @@ def compare(
     ] = None,
     eta: Eta = None,
     bias: BiasFile = None,
+    top_k: TopK = None,
+    depth: Depth = None,
+    shown_only: ShownOnly = False,
     eps_plus: Annotated[
-        float | None, typer.Option(help="Click probability of an examined relevant item.")
+        str | None, typer.Option(help="Click probability of an examined relevant item.")
     ] = None,
     eps_minus: Annotated[
-        float | None, typer.Option(help="Click probability of an examined irrelevant item.")
+        str | None,
+        typer.Option(help="The same of an irrelevant item; several, as 0.4,0.2, by position."),
     ] = None,
     relevant_from: Annotated[
         float | None, typer.Option(help="Graded judgments from this one on count as relevant.")
     ] = None,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Train several methods on the same click log and compare utility and disparity on labelled data.
 
     Each method is trained for all its trade-offs between utility and fairness. Writes the table and the
-    trade-off picture.
+    trade-off picture. With --top-k, DCG is cut for all methods, and those of fultr are trained for it.
 
     \b
     Example:
       fultr compare clicks.parquet --methods fultr,fair-pg-rank,fairco --test test.txt --out comparison
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    columns = renamed_columns(column)
-    clicks = read_impressions(log, items=items, columns=columns)
-    checked = None if valid is None else read_impressions(valid, items=items, columns=columns)
+    clicks = read_impressions(log, reading)
+    checked = None if valid is None else read_impressions(valid, reading, quiet=True)
+    if shown_only:
+        clicks, checked = clicks.shown_only(), None if checked is None else checked.shown_only()
     rows = comparison_of(
         clicks,
         _labelled(test, clicks, relevant_from),
         names,
         valid=checked,
         position_bias=position_bias(eta, bias),
+        top_k=top_k,
+        depth=depth,
         noise=click_noise(eps_plus, eps_minus),
         seed=seed,
         say=say,
@@ -78,18 +96,31 @@ def compare(
     if json:
         print_json({"policies": rows, "written": [str(path) for path in written]})
         return
+    # with more groups there is a ratio for each pair of them
+    two_groups = "exposure_ratio" in rows[0]
     cells = [
         (
             METHODS[row["method"]].title,
             f"{row['knob']} {row['trade_off']:g}" if len(METHODS[row["method"]].trade_offs) > 1 else "-",
-            f"{row['test_dcg']:.4f}",
-            f"{row['test_disparity_squared'] ** 0.5:.4f}",
+            *_with_ends(row, "dcg", ".4f"),
+            *_with_ends(row, "disparity", "+.4f" if row["disparity_low"] is not None else ".4f"),
+            *(_with_ends(row, "exposure_ratio", ".3f") if two_groups else ()),
+            *_with_ends(row, "exposure_to_move", ".1%"),
         )
         for row in rows
     ]
-    title = f"On the labelled data of {test}"
-    print_table(results(), title, ("method", "trade-off", "DCG / relevant item", "disparity"), cells)
+    title = f"On the labelled data of {test}, with 95% intervals"
+    ratio = ("exposure ratio", "") if two_groups else ()
+    columns = ("method", "trade-off", "DCG", "", "disparity", "", *ratio, "exposure to move", "")
+    print_table(results(), title, columns, cells)
     results().print("Wrote " + ", ".join(str(path) for path in written))
+
+
+def _with_ends(row: dict[str, Any], name: str, form: str) -> tuple[str, str]:
+    """Return a measure and its interval, if it has one."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    ends = "" if low is None else f"[{format(low, form)}, {format(high, form)}]"
+    return format(row[name], form), ends
 
 
 def _labelled(file: Path, log: ClickLog, relevant_from: float | None) -> RankingDataset:

@@ -9,8 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import Content, holds_impressions, read_any, read_impressions
-from fultr.cli.options import Column, Items, Json, UnusedSeed, renamed_columns
+from fultr.cli.files import Content, holds_impressions, read_any, read_impressions, with_groups_by
+from fultr.cli.options import (
+    Column,
+    Exclude,
+    Group,
+    GroupBy,
+    Items,
+    Json,
+    LogReading,
+    OnConflict,
+    OnConflictName,
+    OnRepeat,
+    OnRepeatName,
+    UnusedSeed,
+    log_reading,
+)
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.simulate import Features
 from fultr.data import ClickLog, write_counts, write_dataset, write_letor
@@ -96,6 +110,11 @@ def convert(
     weights: Annotated[Weights | None, typer.Option(help="LightGBM: what the weights of rows are.")] = None,
     items: Items = None,
     column: Column = None,
+    exclude: Exclude = None,
+    group: Group = None,
+    group_by: GroupBy = None,
+    on_conflict: OnConflict = OnConflictName.ERROR,
+    on_repeat: OnRepeat = OnRepeatName.ERROR,
     features: Annotated[Features, typer.Option(help="How a click log keeps its features.")] = Features.TABLE,
     _seed: UnusedSeed = 0,
     json: Json = False,
@@ -104,13 +123,13 @@ def convert(
 
     \b
     Example:
-      fultr convert Fold1/train.txt train.arrow
+      fultr convert Fold1/train.txt train.arrow --group-by "feature 25 > quantile 0.8"
       fultr convert searches.csv clicks.parquet --column query_id=search_id
       fultr convert --from nested sessions.parquet clicks.parquet --column documents=urls
       fultr convert --from ubi queries.ndjson --events events.ndjson clicks.parquet
     """
     writable_file(out)
-    _keep(items, out, features)
+    keep_items(items, out, features)
     chosen = {
         "events": events,
         "positions": None if positions is None else positions.value,
@@ -122,11 +141,16 @@ def convert(
     _refuse_options(given, origin)
     content: ClickLog | Content
     if origin is not None:
-        content = _read(origin, source, items, column, given)
-    elif target is not Target.AGGREGATED and holds_impressions(source, renamed_columns(column)):
-        content = read_impressions(source, items=items, columns=renamed_columns(column))
+        reading = log_reading(items, None, None, exclude, group, on_conflict, on_repeat)
+        content = _read(origin, source, reading, column, given)
     else:
-        content = read_any(source, items=items, columns=renamed_columns(column))
+        reading = log_reading(items, column, None, exclude, group, on_conflict, on_repeat)
+        impressions = target is not Target.AGGREGATED and holds_impressions(source, reading.columns)
+        content = (read_impressions if impressions else read_any)(source, reading)
+    if not isinstance(content, ClickLog):
+        content = with_groups_by(content, group_by, source)
+    elif group_by is not None:
+        raise InputError("--group-by is for labelled data; --group names the column of a log", file=source)
     if isinstance(content, ClickLog):
         files, kind = _write_log(content, out, target, features), "click log"
     else:
@@ -161,20 +185,22 @@ def _refuse_options(given: Mapping[str, Any], origin: Format | None) -> None:
 
 
 def _read(
-    origin: Format, source: Path, items: Path | None, column: list[str] | None, given: Mapping[str, Any]
+    origin: Format, source: Path, reading: LogReading, column: list[str] | None, given: Mapping[str, Any]
 ) -> ClickLog | Content:
     """Read a log of a layout that is not ours."""
     if origin is Format.AGGREGATED:
         renamed = _named(column, (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS))
+        arguments = {**reading.arguments(), "columns": {**reading.columns, **renamed}}
+        del arguments["on_repeat"]
         with progress("reading") as report:
-            counts = read_aggregated_log(source, items=items, columns=renamed, progress=report)
+            counts = read_aggregated_log(source, **arguments, progress=report)
         say(f"fultr: {source}: assumes that {ASSUMPTION}")
         return Content("aggregated log", counts.data, counts)
-    if items is not None and origin is Format.LIGHTGBM:
+    if reading.items is not None and origin is Format.LIGHTGBM:
         raise InputError("--items is for logs without features; a file for LightGBM has its own")
     arguments = {**given, **_named(column, NESTED_COLUMNS if origin is Format.NESTED else ())}
     with progress("reading") as report:
-        log = read_log(TABLES[origin](source, progress=report, **arguments), items=items)
+        log = read_log(TABLES[origin](source, progress=report, **arguments), **reading.arguments())
     if log.origin.get("skipped"):
         say(f"fultr: {log.origin['skipped']:,} events or searches could not be placed and were left out")
     return log
@@ -216,7 +242,7 @@ def _write(content: Content, out: Path, target: Target | None) -> list[Path]:
     return [out]
 
 
-def _keep(items: Path | None, out: Path, features: Features) -> None:
+def keep_items(items: Path | None, out: Path, features: Features) -> None:
     """Refuse to write over the table of documents that is being read."""
     written = [out, *([items_file(out)] if features is Features.TABLE else [])]
     if items is not None and items.resolve() in [file.resolve() for file in written]:

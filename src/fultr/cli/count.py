@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fultr.cli.options import Column, Items, Json, UnusedSeed, renamed_columns
+from fultr.cli.files import say_features
+from fultr.cli.options import NOTHING_SAID, Json, LogReading, UnusedSeed, reads_log
 from fultr.cli.output import print_json, progress, results, say
 from fultr.cli.summaries import print_log
 from fultr.data import write_counts
@@ -16,6 +17,7 @@ from fultr.files import writable_file
 from fultr.logs import count as count_of
 
 
+@reads_log
 def count(
     logs: Annotated[
         list[str],
@@ -28,8 +30,7 @@ def count(
         str | None,
         typer.Option(help="A column of impressions, such as the device; its values are counted apart."),
     ] = None,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
     _seed: UnusedSeed = 0,
     json: Json = False,
 ) -> None:
@@ -43,6 +44,7 @@ def count(
     Example:
       fultr count clicks.parquet --out counts.parquet
       fultr count "logs/2024-05-*.csv.gz" --items items.parquet --out may.parquet
+      fultr count searches.csv --features salary,age --group employer --on-conflict mean --out counts.parquet
       fultr count may.parquet june.parquet --out both.parquet
       fultr train both.parquet --max-disparity 0.1 --out run
     """
@@ -50,7 +52,7 @@ def count(
         raise InputError("counts are written to a .parquet file; name it so", file=out)
     with progress("counting") as report:
         counts = count_of(
-            logs, items=items, columns=renamed_columns(column), context=context, progress=report
+            logs, context=context, on_features=say_features(logs[0]), progress=report, **reading.arguments()
         )
     write_counts(counts, out)
     summary = counts.describe()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,51 +9,61 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fultr.cli.files import Content, read_any
+from fultr.cli.files import Content, read_any, with_groups_by
+from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
+    NOTHING_SAID,
     BiasFile,
-    Column,
+    Depth,
     Eta,
-    Items,
+    GroupBy,
     Json,
+    LogReading,
     Seed,
-    position_bias,
-    renamed_columns,
+    ShownOnly,
+    any_bias,
+    reads_log,
 )
 from fultr.cli.output import print_facts, print_json, print_table, results, say
 from fultr.cli.rank import Deterministic, Policy, load_policy
-from fultr.cli.training_options import click_noise
+from fultr.cli.training_options import click_noise, in_names_of_options
 from fultr.click_model import ClickNoise
+from fultr.clicks.examination import context_of
 from fultr.data import Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation
 from fultr.evaluation import evaluate as evaluation_of
 from fultr.evaluation.bootstrap import checked_level
-from fultr.policy.ranking_files import with_features
-from fultr.training import FairRanker
+from fultr.training.overlap import notes_on_overlap, overlap_with_training
 
 
+@reads_log
 def evaluate(
     policy: Policy,
     data: Annotated[Path, typer.Argument(help="Labelled data or a click log.")],
-    at: Annotated[
-        int | None, typer.Option(min=1, help="Cut DCG, nDCG and ranks after this position.")
+    top_k: Annotated[
+        int | None,
+        typer.Option(min=1, help="Positions beyond have no utility: cut DCG, nDCG and ranks after this one."),
     ] = None,
+    at: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
+    depth: Depth = None,
+    shown_only: ShownOnly = False,
     eta: Eta = None,
     bias: BiasFile = None,
     eps_plus: Annotated[
-        float | None, typer.Option(help="Click probability of an examined relevant item, for clicks.")
+        str | None, typer.Option(help="Click probability of an examined relevant item, for clicks.")
     ] = None,
     eps_minus: Annotated[
-        float | None, typer.Option(help="Click probability of an examined irrelevant item, for clicks.")
+        str | None,
+        typer.Option(help="The same of an irrelevant item; several, as 0.4,0.2, by position."),
     ] = None,
     relevant_from: Annotated[
         float | None, typer.Option(help="Graded judgments from this one on count as relevant.")
     ] = None,
     deterministic: Deterministic = False,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
+    group_by: GroupBy = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -67,44 +76,58 @@ def evaluate(
     \b
     Example:
       fultr evaluate policy.safetensors clicks.parquet
-      fultr evaluate policy.safetensors test.txt --eta 1 --at 10 --json
+      fultr evaluate policy.safetensors test.txt --eta 1 --top-k 10 --json
+      fultr evaluate policy.safetensors test.txt --eta 1 --group-by "feature 25 > quantile 0.8"
     """
-    examined, renamed = position_bias(eta, bias), renamed_columns(column)
+    examined = any_bias(eta, bias)
     noise = click_noise(eps_plus, eps_minus)
     checked_level(level)
     ranker = load_policy(policy)
-    content = read_any(data, items=items, columns=renamed)
-    source = _source(content, ranker, data, relevant_from)
+    content = read_any(
+        data,
+        reading,
+        context=context_of(examined),
+        known=[ranker.known_features],
+        shown_only=shown_only,
+    )
+    content = with_groups_by(content, group_by, data)
+    source = _source(content, data, relevant_from)
     logged = None if content.counts is None else content.counts.noise
     if logged is not None and logged != ClickNoise() and noise is None:
-        known = "--eps-plus {eps_plus:g} --eps-minus {eps_minus:g}".format(**logged.to_dict())
+        known = "--eps-plus {eps_plus} --eps-minus {eps_minus}".format(**logged.texts())
         say(f"fultr: the log says that its clicks are noisy; {known} takes that off the merit")
-    found = evaluation_of(
-        ranker,
-        source,
-        position_bias=examined,
-        noise=noise,
-        at=at,
-        stochastic=False if deterministic else None,
-        intervals=level,
-        seed=seed,
-    )
+    with in_names_of_options(data):
+        found = evaluation_of(
+            ranker,
+            source,
+            position_bias=examined,
+            noise=noise,
+            at=at if top_k is None else top_k,  # --at is what --top-k was called before
+            depth=depth,
+            stochastic=False if deterministic else None,
+            intervals=level,
+            seed=seed,
+        )
+    if deterministic:
+        warn_of_modes(ranker, source, examined, noise, str(policy))
+    overlap = overlap_with_training(ranker, source)
+    notes = [] if overlap is None else list(notes_on_overlap(str(policy), overlap, source.data))
     if json:
-        print_json({"policy": str(policy), "data": str(data), "kind": content.kind, **found.to_dict()})
+        about = {"policy": str(policy), "data": str(data), "kind": content.kind, "notes": notes}
+        print_json({**about, **found.to_dict()})
         return
     print_evaluation(results(), found)
+    for note in notes:
+        say(f"fultr: note: {note}")
 
 
-def _source(
-    content: Content, ranker: FairRanker, file: Path, relevant_from: float | None
-) -> RankingDataset | Counts:
-    """Return what was read with the features of the policy in the order that it knows them in."""
-    lists = with_features(content.data, [str(name) for name in ranker.feature_names_in_], file)
+def _source(content: Content, file: Path, relevant_from: float | None) -> RankingDataset | Counts:
+    """Return what was read, with relevance of graded judgments."""
     if content.counts is not None:
         if relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
-        return content.counts if lists is content.data else replace(content.counts, data=lists)
-    return lists if relevant_from is None else lists.binarize(relevant_from)
+        return content.counts
+    return content.data if relevant_from is None else content.data.binarize(relevant_from)
 
 
 def print_evaluation(console: Console, found: Evaluation) -> None:
@@ -114,6 +137,10 @@ def print_evaluation(console: Console, found: Evaluation) -> None:
     facts = [("rankings", kind), ("relevance", f"from {found.source}"), ("size", size)]
     if found.empties_dropped:
         facts.append(("missing", "impressions without a click; merit is known only up to a factor"))
+    facts += [
+        (f"never shown, {group}", f"{share:.0%} of the candidates; their merit is unknown")
+        for group, share in found.never_seen.items()
+    ]
     print_facts(console, "Evaluation", facts)
     console.print()
     level = f" ({found.level:.0%} intervals, each by itself)" if found.level is not None else ""
@@ -135,12 +162,15 @@ def _measures(found: Evaluation) -> list[tuple[str, ...]]:
     ]
     for first, second in combinations(range(len(found.groups)), 2):
         pair = f" ({found.groups[first]}, {found.groups[second]})"
-        for name in ("disparity", "ratio_of_sums_disparity"):
+        for name in ("disparity", "ratio_of_sums_disparity", "exposure_ratio"):
             bounds = found.intervals.get(name)
             low_and_high = None if bounds is None else tuple(_entry(one, first, second) for one in bounds)
             rows.append(_measure(name + pair, _entry(getattr(found, name), first, second), low_and_high))
     if found.groups:
         rows.append(_measure("disparity_squared", found.disparity_squared, None))
+        rows.append(
+            _measure("exposure_to_move", found.exposure_to_move, found.intervals.get("exposure_to_move"))
+        )
     return rows
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fultr.cli.options import LogReading
 from fultr.cli.output import progress, say
 from fultr.data import ClickLog, Counts, RankingDataset, read_counts
 from fultr.data.counts_files import holds_counts
+from fultr.data.feature_names import choose_features, is_numbered
 from fultr.data.table_files import COMPRESSED, KINDS, Table, open_table
-from fultr.datasets import load
+from fultr.datasets import group_by, load
 from fultr.errors import InputError
 from fultr.files import existing_file
 from fultr.logs import count, read_aggregated_log, read_log
 from fultr.logs.aggregated import AGGREGATED, ASSUMPTION
+from fultr.logs.frames import features_of_policies
 from fultr.logs.metadata import LOG
 
 LOG_COLUMNS = ("impression_id", "position", "click")
@@ -44,47 +47,105 @@ class Content:
 
 def read_any(
     path: Path,
+    reading: LogReading | None = None,
     *,
-    items: Path | None = None,
-    columns: Mapping[str, str] | None = None,
     context: str | None = None,
-    features: Sequence[str] | None = None,
+    known: Sequence[Sequence[str]] = (),
+    shown_only: bool = False,
 ) -> Content:
     """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
 
-    A click log is counted while it is read, so that it may be larger than memory. `context` is the column
-    that tells its impressions apart, if any.
+    A click log is counted while it is read, so that it may be larger than memory.
+
+    Parameters
+    ----------
+    path
+        The file.
+    reading
+        How a log is read.
+    context
+        The column that tells impressions of a log apart, if any.
+    known
+        The features that policies know, which are read if no others are named.
+    shown_only
+        Whether candidates that were never shown are left out.
     """
-    renamed = columns or {}
+    content = _read(path, reading or LogReading(), context, known)
+    if not shown_only:
+        return content
+    if content.counts is None:
+        raise InputError("--shown-only is for click logs", file=path)
+    counts = content.counts.shown_only()
+    return Content(content.kind, counts.data, counts)
+
+
+def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[Sequence[str]]) -> Content:
+    renamed = reading.columns
     with progress("reading") as report:
         table = _table(path)
         if table is None:
-            return Content("labelled data", load(path, progress=report))
+            return _with_chosen(Content("labelled data", load(path, progress=report)), reading, path)
         if holds_counts(table):
             counts = read_counts(path, progress=report)
-            return Content("counts", counts.data, counts)
+            return _with_chosen(Content("counts", counts.data, counts), reading, path)
+        by_name = known and all(not is_numbered(names) for names in known)
+        if by_name and reading.features is None and reading.items is None and "kind" not in table.metadata:
+            reading = replace(reading, features=features_of_policies(table, known))
+        arguments = {**reading.arguments(), "on_features": say_features(path), "progress": report}
         if holds_aggregated(table, renamed):
-            counts = read_aggregated_log(path, items=items, columns=renamed, progress=report)
+            del arguments["on_repeat"]
+            counts = read_aggregated_log(path, **arguments)
             say(f"fultr: {path}: assumes that {ASSUMPTION}")
             return Content("aggregated log", counts.data, counts)
         if holds_log(table, renamed):
-            counts = count(
-                path, items=items, columns=renamed, features=features, context=context, progress=report
-            )
+            counts = count(path, context=context, **arguments)
             return Content("click log", counts.data, counts)
-        return Content("labelled data", load(path, progress=report))
+        return _with_chosen(Content("labelled data", load(path, progress=report)), reading, path)
 
 
-def read_impressions(
-    path: Path, *, items: Path | None = None, columns: Mapping[str, str] | None = None
-) -> ClickLog:
+def _with_chosen(content: Content, reading: LogReading, path: Path) -> Content:
+    """Return what has its groups and features already, with those of its features that are asked for."""
+    if "group" in reading.columns:
+        raise InputError(f"holds {content.kind}, which has its groups already; leave --group out", file=path)
+    data = choose_features(content.data, reading.features, reading.exclude, path)
+    return content if data is content.data else replace(content, data=data, counts=_on(content.counts, data))
+
+
+def with_groups_by(content: Content, rule: str | None, path: Path) -> Content:
+    """Return labelled data with groups by a rule, if there is one; a log has groups of its own."""
+    if rule is None:
+        return content
+    if content.counts is not None:
+        raise InputError("--group-by is for labelled data; --group names the column of a log", file=path)
+    try:
+        return replace(content, data=group_by(content.data, rule))
+    except InputError as error:
+        raise error.located(path) from None
+
+
+def _on(counts: Counts | None, data: RankingDataset) -> Counts | None:
+    return None if counts is None else counts.with_lists(data)
+
+
+def say_features(path: object) -> Callable[[tuple[str, ...]], None]:
+    """Return what says which columns are features, where they were not named."""
+
+    def told(names: tuple[str, ...]) -> None:
+        listed = ", ".join(names)
+        say(f"fultr: {path}: features are the columns of numbers, {listed}; --exclude leaves columns out")
+
+    return told
+
+
+def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bool = False) -> ClickLog:
     """Read the single impressions of a click log; counts of clicks and labelled data are refused."""
-    renamed, table = columns or {}, _table(path)
-    if not holds_impressions(path, renamed):
-        labelled = table is None or not (holds_counts(table) or holds_aggregated(table, renamed))
+    reading, table = reading or LogReading(), _table(path)
+    if not holds_impressions(path, reading.columns):
+        labelled = table is None or not (holds_counts(table) or holds_aggregated(table, reading.columns))
         raise InputError(NO_CLICK_LOG if labelled else NO_IMPRESSIONS, file=path)
+    told = None if quiet else say_features(path)
     with progress("reading") as report:
-        return read_log(path, items=items, columns=renamed, progress=report)
+        return read_log(path, on_features=told, progress=report, **reading.arguments())
 
 
 def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:

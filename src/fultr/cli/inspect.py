@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import read_any
-from fultr.cli.options import BiasFile, Column, Eta, Items, Json, UnusedSeed, position_bias, renamed_columns
+from fultr.audit import logged_disparity_finding
+from fultr.cli.files import Content, read_any
+from fultr.cli.option_names import OPTIONS
+from fultr.cli.options import (
+    NOTHING_SAID,
+    BiasFile,
+    Depth,
+    Eta,
+    Json,
+    LogReading,
+    UnusedSeed,
+    any_bias,
+    reads_log,
+)
 from fultr.cli.output import print_findings, print_json, results
 from fultr.cli.summaries import print_dataset, print_log
+from fultr.clicks.examination import context_of
 from fultr.clicks.readiness import judge_readiness
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.errors import InputError
 from fultr.logs import inspect_dataset
-from fultr.logs.inspection import inspect_columns
+from fultr.logs.inspection import Finding, inspect_columns
+from fultr.logs.rows import OPTIONAL, REQUIRED
 
 
+@reads_log
 def inspect(
     file: Annotated[Path, typer.Argument(help="A click log, a LETOR file or a converted file.")],
     eta: Eta = None,
     bias: BiasFile = None,
-    items: Items = None,
-    column: Column = None,
+    depth: Depth = None,
+    reading: LogReading = NOTHING_SAID,
     _seed: UnusedSeed = 0,
     json: Json = False,
 ) -> None:
@@ -38,8 +55,8 @@ def inspect(
       fultr inspect clicks.parquet --bias bias.json
       fultr inspect searches.csv --column query_id=search_id --column position=rank
     """
-    examined, renamed = position_bias(eta, bias), renamed_columns(column)
-    content = read_any(file, items=items, columns=renamed)
+    examined = any_bias(eta, bias)
+    content, unusable = _read(file, reading, context_of(examined))
     summary = content.describe()
     judged: dict[str, Any]
     console = results()
@@ -50,9 +67,21 @@ def inspect(
         if not json:
             print_dataset(console, summary)
     else:
-        judged = judge_readiness(content.counts, examined).to_dict()
+        judged = judge_readiness(content.counts, examined, depth).to_dict()
+        shown = logged_disparity_finding(content.counts, examined, depth)
+        judged["findings"] = [
+            *(finding.to_dict() for finding in unusable),
+            *judged["findings"],
+            *([] if shown is None else [shown.to_dict()]),
+        ]
         if content.kind == "click log":
-            unread = inspect_columns(file, [*renamed.values()], items is not None)
+            unread = inspect_columns(
+                file,
+                [*reading.columns.values()],
+                reading.items is not None,
+                reading.features,
+                reading.exclude,
+            )
             judged["findings"] += [finding.to_dict() for finding in unread]
         if not json:
             print_log(console, summary, judged["facts"])
@@ -61,3 +90,21 @@ def inspect(
         return
     console.print()
     print_findings(console, judged["findings"])
+
+
+def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content, list[Finding]]:
+    """Read a file; without features, if columns of numbers that nobody named turn out to be none.
+
+    Returns what is wrong with them, too: an inspection is to say that, and not to end there.
+    """
+    try:
+        return read_any(file, reading, context=context), []
+    except InputError as error:
+        named = reading.features is not None or reading.items is not None
+        of_log = (*REQUIRED, *OPTIONAL, *reading.columns.values(), LIST_COLUMN, context)
+        column = error.column or LIST_COLUMN
+        if named or column in of_log or column.startswith(FEATURE_PREFIX):
+            raise
+        problem = f"Cannot be trained on as it is: {error.in_shell(OPTIONS)}."
+    without = replace(reading, features=[])
+    return read_any(file, without, context=context), [Finding("severe", "features", problem)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Annotated
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
@@ -19,16 +21,18 @@ from fultr.cli.demo import demo
 from fultr.cli.evaluate import evaluate
 from fultr.cli.inspect import inspect
 from fultr.cli.noise import noise
+from fultr.cli.option_names import OPTIONS, in_option_names
 from fultr.cli.output import say
 from fultr.cli.propensity import propensity
 from fultr.cli.rank import rank
 from fultr.cli.report import report
 from fultr.cli.reproduce import reproduce
 from fultr.cli.simulate import simulate
+from fultr.cli.split import split
 from fultr.cli.sweep import sweep
 from fultr.cli.train import train
 from fultr.cli.training_run import StoppedError
-from fultr.errors import FultrError, InputError
+from fultr.errors import FultrError, FultrWarning, InputError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
@@ -40,6 +44,7 @@ for command in (
     count,
     inspect,
     convert,
+    split,
     propensity,
     noise,
     train,
@@ -72,9 +77,10 @@ def overview(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 2 bad input, 1 a failure of our own."""
     try:
-        code = app(
-            args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
-        )
+        with warnings_as_lines():
+            code = app(
+                args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
+            )
         sys.stdout.flush()
         if code == INTERRUPTED:
             return interrupted()
@@ -85,7 +91,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say(f"fultr: {error.format_message()} (see --help)")
         return 2
     except InputError as error:
-        say(f"fultr: {error}")
+        own = options_of(arguments)
+        say(f"fultr: {in_option_names(error, own).in_shell({**OPTIONS, **own})}")
         return 2
     except StoppedError as error:
         say(f"fultr: {error}")
@@ -105,6 +112,34 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say(f"fultr: internal error: {type(error).__name__}: {error} ({hint})")
         return 1
     return int(code or 0)
+
+
+def options_of(arguments: Sequence[str] | None) -> dict[str, str]:
+    """Return the options of the command that was called, by the names of its arguments."""
+    given = sys.argv[1:] if arguments is None else arguments
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    called = next((commands[name] for name in given if name in commands), None)
+    parameters = [] if called is None else called.params
+    return {one.name: one.opts[0] for one in parameters if one.name and one.opts[0].startswith("--")}
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Say each warning of ours in a line on standard error, once."""
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FultrWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+            if not issubclass(category, FultrWarning):
+                usual(message, category, *place, **options)
+            elif str(message) not in said:
+                said.add(str(message))
+                say(f"fultr: warning: {message}")
+
+        warnings.showwarning = show
+        yield
 
 
 def interrupted() -> int:

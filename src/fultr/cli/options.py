@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fultr.click_model import PositionBias
+from fultr.click_model import PositionBias, PositionBiasByContext
+from fultr.clicks import read_position_bias
+from fultr.clicks.examination import AnyBias
 from fultr.errors import InputError
-from fultr.files import read_json
 from fultr.logs.rows import OPTIONAL, REQUIRED
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -20,8 +26,34 @@ UnusedSeed = Annotated[
 Eta = Annotated[float | None, typer.Option(help="Position bias v_k = (1/k)^eta.")]
 BiasFile = Annotated[
     Path | None,
-    typer.Option("--bias", help="Position bias from a JSON file with 'values' from position 1 on."),
+    typer.Option(
+        "--bias",
+        help="Position bias from a JSON file: that of fultr propensity, or 'values' from position 1 on.",
+    ),
 ]
+Depth = Annotated[
+    int | None,
+    typer.Option(min=1, help="Positions on a page: nobody looks beyond. By default the deepest ever shown."),
+]
+ShownOnly = Annotated[bool, typer.Option("--shown-only", help="Leave out candidates that were never shown.")]
+
+
+class OnConflictName(StrEnum):
+    """What to take of an item of which rows say different things."""
+
+    ERROR = "error"
+    FIRST = "first"
+    LAST = "last"
+    MEAN = "mean"
+
+
+class OnRepeatName(StrEnum):
+    """What to take of a document that stands in an impression twice."""
+
+    ERROR = "error"
+    FIRST = "first"
+
+
 Items = Annotated[
     Path | None,
     typer.Option(help="The table of documents with their features, keyed by query_id and doc_id."),
@@ -32,15 +64,112 @@ Column = Annotated[
         help="Where the log calls a column otherwise: NAME=COLUMN, e.g. query_id=search_id. Repeatable."
     ),
 ]
+FeatureNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--features",
+        help="Columns with features, e.g. salary,age. [default: features, feature_..., or all numbers]",
+    ),
+]
+Exclude = Annotated[list[str] | None, typer.Option(help="Columns that are no features, e.g. hour,page.")]
+Group = Annotated[str | None, typer.Option(help="The column with the group of items, e.g. gender.")]
+GroupBy = Annotated[
+    str | None,
+    typer.Option(
+        help="Groups of labelled data by a rule: 'feature 25 > quantile 0.8', or 'feature age > 3.5'."
+    ),
+]
+OnConflict = Annotated[
+    OnConflictName, typer.Option(help="What to take where a document of a query has different features.")
+]
+OnRepeat = Annotated[
+    OnRepeatName, typer.Option(help="What to take where a document stands in an impression twice.")
+]
 
 
-def position_bias(eta: float | None, file: Path | None) -> PositionBias | None:
-    """Return the position bias asked for, if any."""
+@dataclass(frozen=True)
+class LogReading:
+    """How logs are to be read: the arguments that the readers of logs share."""
+
+    items: Path | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    features: list[str] | None = None
+    exclude: list[str] = field(default_factory=list)
+    on_conflict: str = "error"
+    on_repeat: str = "error"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `fultr.count` and other readers of single impressions."""
+        return dict(vars(self))
+
+
+NOTHING_SAID = LogReading()
+"""A log as it is: what a command's `reading` is by default."""
+
+
+def log_reading(
+    items: Items = None,
+    column: Column = None,
+    features: FeatureNames = None,
+    exclude: Exclude = None,
+    group: Group = None,
+    on_conflict: OnConflict = OnConflictName.ERROR,
+    on_repeat: OnRepeat = OnRepeatName.ERROR,
+) -> LogReading:
+    """Turn the options of a command about its log into arguments of readers."""
+    columns = renamed_columns(column)
+    if group is not None and columns.setdefault("group", group) != group:
+        raise InputError("--group and --column group=... name different columns", value=group)
+    named, left_out = names_in(features), names_in(exclude)
+    return LogReading(items, columns, named, left_out or [], on_conflict.value, on_repeat.value)
+
+
+def reads_log(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `log_reading` in place of its parameter `reading`, which is made of them.
+
+    So every command that reads a log has them in the same words.
+    """
+    shared = list(signature(log_reading, eval_str=True).parameters.values())
+    own = signature(command, eval_str=True)
+    parameters = [
+        parameter
+        for one in own.parameters.values()
+        for parameter in (shared if one.name == "reading" else [one])
+    ]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        reading = log_reading(**{one.name: given.pop(one.name) for one in shared})
+        command(reading=reading, **given)
+
+    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    return called
+
+
+def names_in(texts: list[str] | None) -> list[str] | None:
+    """Return the names of an option that takes several, separated by commas or given again and again."""
+    if texts is None:
+        return None
+    return [name for text in texts for part in text.split(",") if (name := part.strip())]
+
+
+def any_bias(eta: float | None, file: Path | None) -> AnyBias | None:
+    """Return the position bias asked for, if any: a curve, an estimate or a curve for each context."""
     if file is None:
         return None if eta is None else PositionBias.power(eta)
     if eta is not None:
         raise InputError("give --eta or --bias, not both")
-    return read_json(file, PositionBias.from_dict)
+    return read_position_bias(file)
+
+
+def position_bias(eta: float | None, file: Path | None) -> PositionBias | None:
+    """Return the position bias asked for, if any, as one curve."""
+    found = any_bias(eta, file)
+    if isinstance(found, PositionBiasByContext):
+        problem = f"has a curve for each {found.column}, and this command takes one curve only"
+        raise InputError(problem, file=file)
+    return None if found is None else found.to_position_bias()
 
 
 def renamed_columns(pairs: list[str] | None) -> dict[str, str]:

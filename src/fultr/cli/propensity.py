@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from fultr.cli.options import Column, Items, Json, Seed, renamed_columns
+from fultr.cli.options import NOTHING_SAID, Json, LogReading, Seed, reads_log
 from fultr.cli.output import print_facts, print_json, progress, results, say
 from fultr.cli.propensity_inputs import CONTEXT, RANKER, SWAP_RANK, SWAPPED, Asked, Logged, read_asked
 from fultr.cli.propensity_options import (
@@ -21,14 +18,16 @@ from fultr.cli.propensity_options import (
     MethodName,
     MethodOption,
     Out,
+    PageDepth,
     Plot,
     Randomised,
     RankerColumn,
     RelevanceName,
     RelevanceOption,
+    ShapeName,
+    ShapeOption,
     SwapColumn,
     SwappedColumn,
-    Tail,
     TailOption,
 )
 from fultr.cli.propensity_tables import (
@@ -61,11 +60,10 @@ WITHOUT_VARIATION = (
 
 @dataclass(frozen=True)
 class _Curve:
-    """An estimate, what other methods say, and the file that it goes to."""
+    """An estimate, and what other methods say."""
 
     estimate: BiasEstimate
     comparison: BiasComparison | None
-    file: Path | None
 
     @property
     def title(self) -> str:
@@ -73,6 +71,7 @@ class _Curve:
         return "Examination by position" if context is None else f"Examination with {context[0]} {context[1]}"
 
 
+@reads_log
 def propensity(
     log: Annotated[Path, typer.Argument(help="The click log, a .parquet or .csv table.")],
     method: MethodOption = None,
@@ -84,13 +83,14 @@ def propensity(
     swapped_column: SwappedColumn = None,
     ranker_column: RankerColumn = None,
     randomised: Randomised = False,
+    shape: ShapeOption = ShapeName.MONOTONE,
     tail: TailOption = None,
+    depth: PageDepth = None,
     relevance: RelevanceOption = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     least_clicks: Annotated[int, typer.Option(min=1, help="Clicks that a position needs.")] = 10,
     longest: Annotated[int, typer.Option(min=2, help="Leave out positions beyond this one.")] = 50,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -109,6 +109,8 @@ def propensity(
       fultr train clicks.parquet --bias bias.json --max-disparity 0.1 --out run
     """
     checked_level(level)
+    if depth is not None and tail is not None:
+        raise InputError("give --depth or --tail, not both")
     pictures = _pictures(plot, out, compare)
     asked = Asked(
         file=log,
@@ -123,20 +125,28 @@ def propensity(
             "least_clicks": least_clicks,
             "longest": longest,
             "seed": seed,
+            "shape": shape.value,
             "randomised": randomised,
             "relevance": None if relevance is None else relevance.value,
         },
+        tail=None if tail is None else tail.value,
+        depth=depth,
     ).found_in(open_table(log).schema.names)
-    logged = read_asked(asked, items, renamed_columns(column))
+    logged = read_asked(asked, reading)
     chosen = _choose(asked, logged)
-    curves, refused = _estimated(asked, logged, chosen[0], tail, out)
-    files = _write(curves, pictures, tail)
+    curves, refused = _estimated(asked, logged, chosen[0])
+    files = _write(asked, curves, out, pictures)
     if json:
-        print_json(_content(asked, chosen, curves, refused, tail, files))
+        print_json(_content(asked, chosen, curves, refused, files))
     else:
-        _print(asked, logged, chosen, curves, refused, tail)
+        _print(asked, logged, chosen, curves, refused)
     if files:
         say("wrote " + ", ".join(str(file) for file in files))
+    if out is not None and refused:
+        problem = (
+            f"has no curve for {by} {', '.join(refused)}, and logs with such impressions are refused with it"
+        )
+        say(f"fultr: warning: {out} {problem}")
 
 
 def _pictures(plot: list[Path] | None, out: Path | None, compare: bool) -> list[Path]:
@@ -144,9 +154,6 @@ def _pictures(plot: list[Path] | None, out: Path | None, compare: bool) -> list[
     if out is not None and writable_file(out).suffix.lower() != ".json":
         raise InputError("a position bias is a .json file; name it so", file=out)
     if plot is None and compare and out is not None:
-        if find_spec("matplotlib") is None:
-            say("fultr: no picture is drawn: that needs matplotlib (pip install 'fultr[plots]')")
-            return []
         return [writable_file(out.with_suffix(".png"))]
     for picture in plot or []:
         if writable_file(picture).suffix.lower() not in FORMATS:
@@ -203,9 +210,7 @@ def _others(logged: Logged, method: Method) -> str:
     return f"; {WITHOUT_VARIATION}" if method == "harvest" else ""
 
 
-def _estimated(
-    asked: Asked, logged: Logged, method: Method, tail: Tail | None, out: Path | None
-) -> tuple[list[_Curve], dict[str, str]]:
+def _estimated(asked: Asked, logged: Logged, method: Method) -> tuple[list[_Curve], dict[str, str]]:
     """Return the curve of the log, or of each context, and why a context has none."""
     curves: list[_Curve] = []
     refused: dict[str, str] = {}
@@ -213,7 +218,7 @@ def _estimated(
     with progress("estimating") as report:
         for number, (value, log, told) in enumerate(logged.parts(), start=1):
             try:
-                found, comparison = _of_part(asked, log, told, method, tail)
+                found, comparison = _of_part(asked, log, told, method)
             except InputError as error:
                 problem = in_options(error.problem)
                 if value is None:
@@ -223,8 +228,7 @@ def _estimated(
                 refused[value] = problem
             else:
                 context = None if value is None else (str(asked.by), value)
-                file = out if value is None or out is None else _file_of(out, value)
-                curves.append(_Curve(replace(found, context=context), comparison, file))
+                curves.append(_Curve(replace(found, context=context), comparison))
             report(number, total)
     if not curves:
         value, problem = next(iter(refused.items()))
@@ -234,36 +238,32 @@ def _estimated(
 
 
 def _of_part(
-    asked: Asked, log: ClickLog | Counts, told: dict[str, Any], method: Method, tail: Tail | None
+    asked: Asked, log: ClickLog | Counts, told: dict[str, Any], method: Method
 ) -> tuple[BiasEstimate, BiasComparison | None]:
     given: Any = {**told, **{name: value for name, value in asked.options.items() if value is not None}}
     comparison = compare_biases(log, **given) if asked.compare else None
     found = None if comparison is None else comparison.estimates.get(method)
     if found is None:
         found = estimate_bias(log, method, **given)
-    found.to_position_bias(_tail(tail))  # an examination that rises has no such tail
+    if asked.depth is not None:
+        found = found.on_page(asked.depth)
+    else:
+        found = found.with_tail(asked.tail or found.usable_tail)
+    found.to_position_bias()  # an examination that rises has no power law as its tail
     return found, comparison
 
 
-def _tail(tail: Tail | None) -> Any:
-    return None if tail is None else tail.value
-
-
-def _file_of(out: Path, value: str) -> Path:
-    """Return the file of a context: its value in the name, with what no file should be named by encoded."""
-    name = re.sub(r"[^\w.-]", lambda found: quote(found[0], safe=""), value)
-    return out.with_name(f"{out.stem}.{name}{out.suffix}")
-
-
-def _write(curves: list[_Curve], pictures: list[Path], tail: Tail | None) -> list[Path]:
+def _write(asked: Asked, curves: list[_Curve], out: Path | None, pictures: list[Path]) -> list[Path]:
     """Write all files, or none if one of them cannot be written; return them."""
     files = []
     with ExitStack() as all_or_none:
-        for curve in curves:
-            if curve.file is not None:
-                temporary = all_or_none.enter_context(atomic_write(curve.file))
-                write_bias(curve.estimate, temporary, tail=_tail(tail))
-                files.append(curve.file)
+        if out is not None:
+            by_value = {
+                curve.estimate.context[1]: curve.estimate for curve in curves if curve.estimate.context
+            }
+            temporary = all_or_none.enter_context(atomic_write(out))
+            write_bias(curves[0].estimate if asked.by is None else by_value, temporary)
+            files.append(out)
         panels, disputed = _panels(curves)
         files += [draw_bias(panels, picture, disputed) for picture in pictures]
     return files
@@ -289,7 +289,6 @@ def _content(
     method_and_why: tuple[Method, str],
     curves: list[_Curve],
     refused: dict[str, str],
-    tail: Tail | None,
     files: list[Path],
 ) -> dict[str, Any]:
     method, why = method_and_why
@@ -301,8 +300,7 @@ def _content(
         "columns": {name: column for name, column in columns.items() if column is not None},
         "estimates": [
             {
-                **curve.estimate.to_dict(_tail(tail)),
-                "file": None if curve.file is None else str(curve.file),
+                **curve.estimate.to_dict(),
                 "comparison": None if curve.comparison is None else comparison_content(curve.comparison),
             }
             for curve in curves
@@ -318,7 +316,6 @@ def _print(
     method_and_why: tuple[Method, str],
     curves: list[_Curve],
     refused: dict[str, str],
-    tail: Tail | None,
 ) -> None:
     console, summary = results(), logged.log.describe()
     method, why = method_and_why
@@ -333,7 +330,7 @@ def _print(
     print_facts(console, "Position bias", facts)
     for curve in curves:
         console.print()
-        print_estimate(console, curve.estimate, curve.title, _tail(tail))
+        print_estimate(console, curve.estimate, curve.title)
         if curve.comparison is not None:
             console.print()
             print_comparison(console, curve.comparison, curve.estimate.method)
@@ -343,6 +340,6 @@ def _print(
     if asked.by is not None:
         console.print()
         console.print(
-            f"Each curve is that of its own impressions: give each part of the log with its --bias, or put v"
-            f" of each row's {asked.by} and position into a column propensity, which is taken as it is."
+            f"--out writes one file with all curves. With it as --bias, each click is weighed by the curve of"
+            f" its {asked.by}, and exposure is that of the average user, by the mean of the curves."
         )

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from fultr.cli.files import NO_CLICK_LOG, NO_IMPRESSIONS, holds_impressions, read_any
+from fultr.cli.options import LogReading
 from fultr.cli.output import progress
 from fultr.cli.propensity_options import RelevanceName
-from fultr.clicks.bias_estimate import Method
+from fultr.clicks.bias_estimate import Method, Tail
 from fultr.data import ClickLog, Counts
 from fultr.data.columns import flags, integers_between, require_columns, text_labels
+from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.ids import distinct
-from fultr.data.log_fields import DEEPEST_POSITION
 from fultr.errors import InputError
-from fultr.logs.impressions import read_impressions
 from fultr.logs.opening import LogOptions, OpenedLog
+from fultr.logs.reading import read_impressions
 from fultr.logs.rows import Check
 
 SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"
@@ -44,6 +45,8 @@ class Asked:
     ranker: str | None
     by: str | None
     options: dict[str, Any]
+    tail: Tail | None = None
+    depth: int | None = None
 
     def found_in(self, names: list[str]) -> Asked:
         """Return the same with columns that are there and called as we call them; what is not needed goes."""
@@ -92,28 +95,27 @@ class Logged:
         return len(list(self.parts()))
 
 
-def read_asked(asked: Asked, items: Path | None, renamed: dict[str, str]) -> Logged:
+def read_asked(asked: Asked, reading: LogReading) -> Logged:
     """Read the log: as counts, or as single impressions with the columns about them that are needed."""
     regression = asked.options["relevance"] == RelevanceName.FEATURES
-    features: list[str] | None = None if regression else []
+    if not regression:
+        reading = replace(reading, features=[], exclude=[])
     if asked.swap is None and asked.ranker is None:
-        content = read_any(asked.file, items=items, columns=renamed, context=asked.by, features=features)
+        content = read_any(asked.file, reading, context=asked.by)
         if content.counts is None:
             raise InputError(NO_CLICK_LOG, file=asked.file)
         _check_contexts(asked, len(content.counts.context_values))
         logged = Logged(content.counts, {})
     else:
-        logged = _read_impressions(asked, items, renamed, features)
+        logged = _read_impressions(asked, reading)
     if regression and not logged.log.data.features.shape[1]:
         problem = "has no features for --relevance features; name the table of documents with --items"
         raise InputError(problem, file=asked.file)
     return logged
 
 
-def _read_impressions(
-    asked: Asked, items: Path | None, renamed: dict[str, str], features: list[str] | None
-) -> Logged:
-    if not holds_impressions(asked.file, renamed):
+def _read_impressions(asked: Asked, reading: LogReading) -> Logged:
+    if not holds_impressions(asked.file, reading.columns):
         raise InputError(NO_IMPRESSIONS, file=asked.file)
     rule = (
         "must be a position that the log shows, 1 to {deepest}: the one drawn to be exchanged with the"
@@ -134,14 +136,14 @@ def _read_impressions(
         if column is not None
     }
     with progress("reading") as report:
-        options = LogOptions(items=items, columns=renamed, features=features, progress=report)
+        options = LogOptions(**reading.arguments(), progress=report)
         log, told = read_impressions(asked.file, options, wanted)
     deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
     if SWAP_RANK in told and told[SWAP_RANK].max(initial=0) > deepest:
         reader = OpenedLog(asked.file, options, of_impressions=wanted).reader
         row, found = next(reader.find_rows(lambda block: block[SWAP_RANK] > deepest))
         value = str(found[SWAP_RANK][0]) if reader.text_ids else found[SWAP_RANK][0]
-        raise reader.error(rule.format(deepest=deepest), row, str(asked.swap), value)
+        raise reader.numbered.error(rule.format(deepest=deepest), row, str(asked.swap), value)
     if BY in told:
         _check_contexts(asked, distinct(told[BY]).size)
     if SWAPPED in told and told[SWAPPED][told[SWAP_RANK] > 1].all():

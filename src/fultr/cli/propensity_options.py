@@ -18,9 +18,18 @@ class MethodName(StrEnum):
 
 
 class Tail(StrEnum):
-    """What continues a curve where there are no data."""
+    """What holds where there are no data."""
 
+    ERROR = "error"
     POWER = "power"
+    ZERO = "zero"
+
+
+class ShapeName(StrEnum):
+    """What curve is made of the estimates of single positions."""
+
+    MONOTONE = "monotone"
+    FREE = "free"
 
 
 class RelevanceName(StrEnum):
@@ -44,7 +53,8 @@ Plot = Annotated[
     ),
 ]
 By = Annotated[
-    str | None, typer.Option(help="A column such as device: each value gets a curve, and a file, of its own.")
+    str | None,
+    typer.Option(help="A column such as device: each value gets a curve of its own, all in one file."),
 ]
 SwapColumn = Annotated[
     str | None,
@@ -68,9 +78,25 @@ RankerColumn = Annotated[
     ),
 ]
 Randomised = Annotated[bool, typer.Option("--randomised", help="Say that positions vary by chance alone.")]
+ShapeOption = Annotated[
+    ShapeName,
+    typer.Option(
+        "--shape",
+        help="monotone: the falling curve nearest to the estimates of single positions. free: those.",
+    ),
+]
 TailOption = Annotated[
     Tail | None,
-    typer.Option("--tail", help="power: the fitted power law continues the curve where there are no data."),
+    typer.Option(
+        "--tail",
+        help="Where there are not enough data: power, a power law fitted to all positions goes on; zero,"
+        " nothing is looked at beyond the last position ever shown; error, longer lists are refused."
+        " [default: power, if the log shows such positions]",
+    ),
+]
+PageDepth = Annotated[
+    int | None,
+    typer.Option(min=1, help="Positions on a page: the file says that nobody looks beyond. Excludes --tail."),
 ]
 RelevanceOption = Annotated[
     RelevanceName | None,

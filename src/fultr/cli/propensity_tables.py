@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
 from fultr.cli.output import print_facts, print_table
 from fultr.clicks import BiasComparison, BiasEstimate, GoodnessOfFit
-from fultr.clicks.bias_estimate import METHODS
+from fultr.clicks.bias_estimate import METHODS, position_ranges
 
 SMALL_P = 0.01
 """A test of fit with a smaller p-value gets a word of warning."""
 
 OPTION_OF = {
     "relevance='features'": "--relevance features",
+    "shape='free'": "--shape free",
     "least_clicks": "--least-clicks",
     "larger longest": "larger --longest",
 }
 """What the library asks for by the names of its arguments."""
+
+SHAPES = {
+    "monotone": "falling: the values are the falling curve nearest to the raw estimates of single positions",
+    "free": "free: the values are the raw estimates of single positions",
+}
 
 UNSUPPORTED = {
     "swap": "no column tells of exchanges",
@@ -35,14 +41,15 @@ def in_options(sentence: str) -> str:
     return sentence
 
 
-def print_estimate(console: Console, found: BiasEstimate, title: str, tail: Literal["power"] | None) -> None:
+def print_estimate(console: Console, found: BiasEstimate, title: str) -> None:
     """Print a curve as a table by position, its summary, and what to know of it."""
-    columns = ("position", "value", "low", "high", "impressions", "clicks", "comparisons")
+    columns = ("position", "value", "low", "high", "raw", "impressions", "clicks", "comparisons")
     numbers = zip(
-        found.values, found.low, found.high, found.impressions, found.clicks, found.pairs, strict=True
+        *(found.values, found.low, found.high, found.raw, found.impressions, found.clicks, found.pairs),
+        strict=True,
     )
     rows = [
-        (f"{position}", *map(_number, row[:3]), *(f"{count:,}" for count in row[3:]))
+        (f"{position}", *map(_number, row[:4]), *(f"{count:,}" for count in row[4:]))
         for position, row in enumerate(numbers, start=1)
     ]
     print_table(console, f"{title} ({found.level:.0%} intervals, each by itself)", columns, rows)
@@ -51,7 +58,8 @@ def print_estimate(console: Console, found: BiasEstimate, title: str, tail: Lite
         ("eta", f"{found.eta:.3f}{interval}, of the power law v_k = (1/k)^eta that fits best"),
         ("model", _test(found.fit, "the clicks do not follow the position-based model")),
         ("power law", _test(found.power_fit, "the curve is no power law")),
-        ("beyond", _beyond(found, tail)),
+        ("shape", SHAPES[found.shape]),
+        ("beyond", _beyond(found)),
     ]
     console.print()
     print_facts(console, "Summary", facts)
@@ -135,12 +143,21 @@ def _test(fit: GoodnessOfFit | None, warning: str) -> str:
     return tested + (f": {warning}" if fit.p_value < SMALL_P else "")
 
 
-def _beyond(found: BiasEstimate, tail: Literal["power"] | None) -> str:
-    last = len(found.to_position_bias(tail).values)
-    if tail is None:
+def _beyond(found: BiasEstimate) -> str:
+    bias = found.to_position_bias()
+    last = len(bias.values)
+    if bias.beyond == "error":
         return (
-            f"unknown after position {last}, and longer lists are refused; --tail power continues the curve"
+            f"unknown after position {last}, and longer lists are refused; --tail power continues the curve,"
+            " --tail zero says that nothing is looked at there"
         )
-    filled = [str(position) for position in found.insufficient if position < last]
-    gaps = f", and at positions {', '.join(filled)}" if filled else ""
-    return f"the power law after position {last}{gaps}, as asked for: no data stand behind it"
+    filled = [position for position in found.insufficient if position < last]
+    gaps = f", and at {position_ranges(filled)}" if filled else ""
+    if bias.beyond == "zero":
+        law = f"; positions without data follow the fitted power law{gaps.removeprefix(', and')}"
+        return f"nothing is looked at after position {last}, as asked for{law if gaps else ''}"
+    law = f"the power law {found.power_law().level:.3g} k^-{bias.beyond:.3g}"
+    return (
+        f"{law} after position {last}{gaps}: it is fitted to all positions by their precision,"
+        " imprecise ones are moved to it, and no data stand behind it there"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +10,17 @@ import typer
 
 from fultr.audit import read_audit
 from fultr.audit.files import AUDIT
-from fultr.cli.options import Json, Seed
+from fultr.cli.options import Json, LogReading, Seed
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.training_options import Inputs
+from fultr.click_model import PositionBiasByContext
+from fultr.clicks.examination import with_examination
+from fultr.data import Source
 from fultr.errors import InputError
 from fultr.files import writable_file
 from fultr.report import Report, Run, find_inputs, read_run, report_on_audit, report_on_run, write_report
 from fultr.report.runs import Located
 from fultr.training.run_folder import CONFIG
-from fultr.training.sources import Source
 
 SUFFIXES = (".html", ".htm")
 
@@ -97,6 +100,14 @@ def _report_on_run(run: Run, log: Path | None, seed: int) -> Report:
 
 
 def _read(run: Run, located: Located, log: Path) -> tuple[Source, Source | None]:
-    columns, relevant_from = run.inputs.get("columns"), run.inputs.get("relevant_from")
-    inputs = Inputs(log, located.valid, located.items, columns or {}, relevant_from)
-    return inputs.read(run.policies[0].ranker)
+    how = {name: run.inputs[name] for name in LogReading().arguments() if name in run.inputs}
+    reading = LogReading(**{**how, "items": located.items})
+    shown_only = bool(run.inputs.get("shown_only"))
+    inputs = Inputs(log, located.valid, reading, run.inputs.get("relevant_from"), shown_only)
+    ranker, asked = run.policies[0].ranker, run.settings.get("position_bias") or {}
+    if "curves" not in asked:
+        return inputs.read(ranker)
+    # a policy keeps the mean of the curves, and its clicks were weighed by each of them
+    bias = PositionBiasByContext.from_dict(asked)
+    source, valid = inputs.read(copy(ranker).set_params(position_bias=bias))
+    return with_examination(source, bias)[0], None if valid is None else with_examination(valid, bias)[0]

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from fultr.cli.options import BiasFile, Eta, Json, Seed, position_bias
+from fultr.cli.options import BiasFile, Eta, GroupBy, Json, Seed, position_bias
 from fultr.cli.output import print_json, progress, results, say
 from fultr.cli.summaries import print_log
-from fultr.clicks import ClickNoise, Planting, PositionBias
+from fultr.cli.training_options import click_noise
+from fultr.clicks import Planting, PositionBias
 from fultr.clicks.streamed_simulation import simulate_log
 from fultr.data import RankingDataset
 from fultr.data.table_files import is_csv
+from fultr.datasets import group_by as groups_by_rule
 from fultr.datasets import load
 from fultr.errors import InputError
 from fultr.files import writable_file
@@ -42,14 +44,18 @@ def simulate(
         str, typer.Argument(help="german, studios, synthetic, mslr:FOLDER, a LETOR file or a converted file.")
     ],
     out: Annotated[Path, typer.Option(help="Where to write the log: a .parquet or .csv file.")],
-    clicks: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many impressions with a click.")
+    clicked_impressions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop after this many impressions with a click; 5000 by default."),
     ] = None,
+    clicks: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     impressions: Annotated[int | None, typer.Option(min=1, help="Draw this many impressions.")] = None,
     eta: Eta = None,
     bias: BiasFile = None,
-    eps_plus: Annotated[float, typer.Option(help="Click probability of an examined relevant item.")] = 1.0,
-    eps_minus: Annotated[float, typer.Option(help="Click probability of an examined irrelevant item.")] = 0.0,
+    eps_plus: Annotated[str, typer.Option(help="Click probability of an examined relevant item.")] = "1.0",
+    eps_minus: Annotated[
+        str, typer.Option(help="The same of an irrelevant item; several, as 0.4,0.2, by position.")
+    ] = "0.0",
     logging: Annotated[Logging, typer.Option(help="The policy that ranks the lists.")] = Logging.RANKING_SVM,
     logging_share: Annotated[
         float, typer.Option(help="Share of the queries the Ranking SVM learns from.")
@@ -58,6 +64,7 @@ def simulate(
     group: Annotated[
         str | None, typer.Option(help="German Credit's groups: purpose:A43, sex, age, foreign_worker, ...")
     ] = None,
+    group_by: GroupBy = None,
     groups: Annotated[int | None, typer.Option(help="Number of groups, for MSLR and synthetic data.")] = None,
     relevant_from: Annotated[
         float | None, typer.Option(help="Graded judgments from this one on count as relevant.")
@@ -71,7 +78,10 @@ def simulate(
     plant_positions: Annotated[
         str, typer.Option(help="Positions to plant at; in a list too short for one, the item comes last.")
     ] = "1,2,3,4,5",
-    top_k: Annotated[int | None, typer.Option(min=1, help="Show only this many items.")] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", "--depth", min=1, help="Positions of a page: show only this many items."),
+    ] = None,
     features: Annotated[Features, typer.Option(help="How to keep features.")] = Features.TABLE,
     seed: Seed = 0,
     json: Json = False,
@@ -80,17 +90,23 @@ def simulate(
 
     \b
     Example:
-      fultr simulate german --clicks 5000 --eta 1 --eps-minus 0.1 --out clicks.parquet
+      fultr simulate german --clicked-impressions 5000 --eta 1 --eps-minus 0.1 --out clicks.parquet
     """
     # what cannot be done is said before the work, not after it, and by the names of the options
     is_csv(writable_file(out))
-    if clicks is not None and impressions is not None:
-        raise InputError("give --clicks or --impressions, not both")
-    noise = ClickNoise(eps_plus=eps_plus, eps_minus=eps_minus)
+    # --clicks is what --clicked-impressions was called before
+    clicked = clicks if clicked_impressions is None else clicked_impressions
+    if clicked is not None and impressions is not None:
+        raise InputError("give --clicked-impressions or --impressions, not both")
+    if not 0 < logging_share <= 1:
+        raise InputError("--logging-share is a share above 0 and at most 1", value=logging_share)
+    noise = click_noise(eps_plus, eps_minus)
     examined = position_bias(eta, bias) or PositionBias.power(1.0)
     planting = _planting(plant, plant_positions, top_k)
     with progress("reading") as report:
         data = load(source, split=split, seed=seed, group=group, groups=groups, progress=report)
+    if group_by is not None:
+        data = groups_by_rule(data, group_by)
     if relevant_from is not None:
         data = data.binarize(relevant_from)
     with progress("simulating") as report:
@@ -100,7 +116,7 @@ def simulate(
             _logging_policy(logging, data, logging_share, seed),
             examined,
             noise=noise,
-            clicks=5_000 if clicks is None and impressions is None else clicks,
+            clicks=5_000 if clicked is None and impressions is None else clicked,
             impressions=impressions,
             keep_empty=not drop_empty,
             planting=planting,

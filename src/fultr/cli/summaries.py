@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from fultr.cli.output import print_facts, print_table
+from fultr.click_model import ClickNoise
 
 
 def print_dataset(console: Console, summary: dict[str, Any]) -> None:
@@ -60,9 +61,7 @@ def print_log(
     if readiness is not None:
         rows += _readiness_rows(readiness)
     if summary["noise"]:
-        rows.append(
-            ("click noise", "eps_plus {eps_plus:g}, eps_minus {eps_minus:g}".format(**summary["noise"]))
-        )
+        rows.append(("click noise", ClickNoise.from_dict(summary["noise"]).describe()))
     if summary["not_shown"]:
         rows.append(("candidates not shown", f"{summary['not_shown']:,}"))
     if summary["planted"]["items"]:
@@ -83,9 +82,15 @@ def _examination(summary: dict[str, Any], readiness: dict[str, Any] | None) -> s
     bias = readiness["examination"]["position_bias"] if readiness and given else summary["position_bias"]
     if bias is None:
         return "unknown"
+    if given and readiness is not None and readiness["examination"]["context"] is not None:
+        return f"a curve for each {readiness['examination']['context']}; their mean is {_values(bias)}"
+    return f"v_k = {_values(bias)}"
+
+
+def _values(bias: dict[str, Any]) -> str:
     if len(bias["values"]) == 1 and not isinstance(bias["beyond"], str):
-        return f"v_k = (1/k)^{bias['beyond']:g}"
-    return "v_k = " + ", ".join(f"{value:.3g}" for value in bias["values"])
+        return f"(1/k)^{bias['beyond']:g}"
+    return ", ".join(f"{value:.3g}" for value in bias["values"])
 
 
 def _readiness_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +9,19 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
-from fultr.cli.output import print_facts, print_json, print_table, results, say
+from fultr.cli.options import (
+    NOTHING_SAID,
+    BiasFile,
+    Depth,
+    Eta,
+    Json,
+    LogReading,
+    Seed,
+    ShownOnly,
+    any_bias,
+    reads_log,
+)
+from fultr.cli.output import print_facts, print_json, print_table, results
 from fultr.cli.training_options import (
     DEFAULT_CHECKPOINT_EVERY,
     L2,
@@ -20,6 +30,8 @@ from fultr.cli.training_options import (
     EntropyWeight,
     EpsMinus,
     EpsPlus,
+    EvidenceName,
+    EvidenceOption,
     GroupBlind,
     Hidden,
     Inputs,
@@ -39,17 +51,18 @@ from fultr.cli.training_options import (
     share_of,
 )
 from fultr.cli.training_run import Place, run_training
+from fultr.data import Source
 from fultr.training import FairRanker, Frontier, save
 from fultr.training import sweep as sweep_over
 from fultr.training.frontier import FAIRNESS_WEIGHTS, FrontierPoint
 from fultr.training.run_folder import RunFolder, writing
 from fultr.training.solving import Watcher
-from fultr.training.sources import Source
 
 POLICIES = "policies"
 PICTURES = ("frontier.png", "frontier.svg")
 
 
+@reads_log
 def sweep(
     log: Log,
     out: Out,
@@ -71,11 +84,13 @@ def sweep(
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
     top_k: TopK = None,
+    depth: Depth = None,
+    shown_only: ShownOnly = False,
     clip: Clip = None,
+    evidence: EvidenceOption = EvidenceName.IPS,
     entropy_weight: EntropyWeight = None,
     relevant_from: RelevantFrom = None,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     resume: Resume = False,
     checkpoint_every: CheckpointEvery = DEFAULT_CHECKPOINT_EVERY,
@@ -98,10 +113,12 @@ def sweep(
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
         l2=numbers_of(l2, "--l2"),
-        position_bias=position_bias(eta, bias),
+        position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),
         top_k=top_k,
+        depth=depth,
         clip=clip,
+        evidence=evidence.value,
         group_blind=group_blind,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
@@ -113,7 +130,7 @@ def sweep(
         front = sweep_over(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
         return write_frontier(front, folder.path)
 
-    inputs = Inputs(log, valid, items, renamed_columns(column), relevant_from)
+    inputs = Inputs(log, valid, reading, relevant_from, shown_only)
     found = run_training("sweep", ranker, further, inputs, Place(out, resume, checkpoint_every), train)
     if json:
         print_json({"run": str(out), **found})
@@ -127,10 +144,7 @@ def write_frontier(front: Frontier, folder: Path) -> dict[str, Any]:
     with writing(folder):
         front.to_csv(folder / "frontier.csv")
         front.to_json(folder / "frontier.json")
-        if importlib.util.find_spec("matplotlib") is None:
-            say("fultr: no pictures, since there is no matplotlib: pip install 'fultr[plots]'")
-        else:
-            files += [front.plot(folder / name).name for name in PICTURES]
+        files += [front.plot(folder / name).name for name in PICTURES]
         (folder / POLICIES).mkdir(exist_ok=True)
         policies = [_write_policy(front, point, folder) for point in front.chosen]
     return {"policies": policies, "trained": len(front.points), "files": files}

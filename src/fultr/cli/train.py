@@ -8,18 +8,31 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fultr.cli.options import BiasFile, Column, Eta, Items, Json, Seed, position_bias, renamed_columns
+from fultr.cli.option_names import OPTIONS
+from fultr.cli.options import (
+    NOTHING_SAID,
+    BiasFile,
+    Depth,
+    Eta,
+    Json,
+    LogReading,
+    Seed,
+    ShownOnly,
+    any_bias,
+    reads_log,
+)
 from fultr.cli.output import print_facts, print_json, print_table, results
 from fultr.cli.rank import POLICY_FILE
 from fultr.cli.training_options import (
     DEFAULT_CHECKPOINT_EVERY,
     L2,
-    OPTIONS,
     CheckpointEvery,
     Clip,
     EntropyWeight,
     EpsMinus,
     EpsPlus,
+    EvidenceName,
+    EvidenceOption,
     GroupBlind,
     Hidden,
     Inputs,
@@ -39,21 +52,28 @@ from fultr.cli.training_options import (
     share_of,
 )
 from fultr.cli.training_run import Place, run_training
+from fultr.data import Source
 from fultr.errors import InputError
 from fultr.training import FairRanker, save
 from fultr.training.run_folder import RunFolder, writing
 from fultr.training.solving import Watcher
-from fultr.training.sources import Source
 
 MOST_PAIRS = 6
 """Pairs of groups whose disparity is printed; all are in results.json."""
 
 
+@reads_log
 def train(
     log: Log,
     out: Out,
     max_disparity: Annotated[
-        float | None, typer.Option(min=0.0, help="The most that the disparity may be on the training clicks.")
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="The most that |D| may be on the training clicks: with 0.1, exposure of one group x merit of"
+            " the other differs by at most 0.1 from the reverse, in the mean over impressions; the exposure"
+            " ratio and the exposure to move that come with it are printed after training.",
+        ),
     ] = None,
     fairness_weight: Annotated[
         float | None,
@@ -75,11 +95,13 @@ def train(
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
     top_k: TopK = None,
+    depth: Depth = None,
+    shown_only: ShownOnly = False,
     clip: Clip = None,
+    evidence: EvidenceOption = EvidenceName.IPS,
     entropy_weight: EntropyWeight = None,
     relevant_from: RelevantFrom = None,
-    items: Items = None,
-    column: Column = None,
+    reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     resume: Resume = False,
     checkpoint_every: CheckpointEvery = DEFAULT_CHECKPOINT_EVERY,
@@ -95,6 +117,7 @@ def train(
     Example:
       fultr train clicks.parquet --max-disparity 0.1 --out run
       fultr train clicks.parquet --max-disparity 0.1 --out run --resume
+      fultr train searches.csv --exclude hour,page --group gender --eta 1 --max-disparity 0.1 --out run
     """
     goal: dict[str, Any] = {
         "max_disparity": max_disparity,
@@ -107,10 +130,12 @@ def train(
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
         l2=numbers_of(l2, "--l2"),
-        position_bias=position_bias(eta, bias),
+        position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),
         top_k=top_k,
+        depth=depth,
         clip=clip,
+        evidence=evidence.value,
         group_blind=group_blind,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
@@ -124,7 +149,7 @@ def train(
             save(ranker, folder.path / POLICY_FILE)
         return _results(ranker)
 
-    inputs = Inputs(log, valid, items, renamed_columns(column), relevant_from)
+    inputs = Inputs(log, valid, reading, relevant_from, shown_only)
     found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
     if json:
         print_json({"run": str(out), **found})
@@ -157,16 +182,14 @@ def _results(ranker: FairRanker) -> dict[str, Any]:
 def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
     """Print what was trained: its utility and disparity, and where it is."""
     training, validation = found["training"], found["validation"]
-    root = None if validation is None else validation["disparity_squared"] ** 0.5
-    dcg, interval = None, None
-    if validation is not None:
-        dcg, interval = validation["dcg"], validation["intervals"].get("dcg")
     rows = [
-        ("utility", _number(training["utility"]), _number(dcg), _bounds(interval)),
-        ("disparity", _number(training["disparity"]), _number(root), ""),
+        ("utility", _number(training["utility"]), *_measure(validation, "dcg")),
+        ("disparity", _number(training["disparity"]), _number(_root_disparity(validation)), ""),
     ]
-    if validation is not None:
-        rows += [(f"  {pair}", "", value, bounds) for pair, value, bounds in _pairs(validation)]
+    if validation is not None and len(validation["groups"]) > 1:
+        rows += _pairs(validation, "disparity", "  D")
+        rows += _pairs(validation, "exposure_ratio", "exposure ratio")
+        rows.append(("exposure to move", "", *_measure(validation, "exposure_to_move", ".1%")))
     columns = ("", "training", "validation", "95% interval")
     print_table(console, "Utility and disparity", columns, rows)
     console.print()
@@ -187,10 +210,21 @@ def _reason(goal: dict[str, float]) -> str:
     return ""
 
 
-def _pairs(validation: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the disparity of each pair of groups with its interval, if there are not too many."""
-    names, values = validation["groups"], validation["disparity"]
-    interval = validation["intervals"].get("disparity")
+def _root_disparity(validation: dict[str, Any] | None) -> float | None:
+    return None if validation is None else float(validation["disparity_squared"] ** 0.5)
+
+
+def _measure(validation: dict[str, Any] | None, name: str, form: str = ".4f") -> tuple[str, str]:
+    """Return a number on validation clicks, if there are any, and its interval."""
+    if validation is None:
+        return "-", ""
+    return _number(validation[name], form), _bounds(validation["intervals"].get(name), form)
+
+
+def _pairs(validation: dict[str, Any], measure: str, shown: str) -> list[tuple[str, str, str, str]]:
+    """Return a measure of each pair of groups with its interval, if there are not too many pairs."""
+    names, values = validation["groups"], validation[measure]
+    interval = validation["intervals"].get(measure)
     pairs = [(first, second) for second in range(len(names)) for first in range(second)]
     if len(pairs) > MOST_PAIRS:
         return []
@@ -200,17 +234,18 @@ def _pairs(validation: dict[str, Any]) -> list[tuple[str, str, str]]:
 
     return [
         (
-            f"D ({names[first]}, {names[second]})",
+            f"{shown} ({names[first]}, {names[second]})",
+            "",
             _number(of(values, first, second)),
-            "" if interval is None else _bounds([of(bound, first, second) for bound in interval]),
+            _bounds(None if interval is None else [of(bound, first, second) for bound in interval]),
         )
         for first, second in pairs
     ]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _number(value: float | None, form: str = ".4f") -> str:
+    return "-" if value is None else format(value, form)
 
 
-def _bounds(interval: list[float | None] | None) -> str:
-    return "" if interval is None else " to ".join(_number(bound) for bound in interval)
+def _bounds(interval: list[float | None] | None, form: str = ".4f") -> str:
+    return "" if interval is None else " to ".join(_number(bound, form) for bound in interval)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,18 +12,23 @@ from typing import Annotated, Any
 
 import typer
 
+from fultr.audit.logged_disparity import logged_disparity_finding
 from fultr.cli.files import Content, read_any, read_impressions
+from fultr.cli.option_names import in_option_names
+from fultr.cli.options import LogReading
 from fultr.cli.output import say
-from fultr.click_model import ClickNoise
+from fultr.click_model import ClickNoise, PositionBiasByContext
 from fultr.clicks import judge_readiness, severe_lines
-from fultr.data import Counts
+from fultr.clicks.examination import context_of, with_examination
+from fultr.data import Counts, Source
+from fultr.data.feature_names import with_features
 from fultr.errors import InputError
 from fultr.files import existing_file
 from fultr.logs import inspect_dataset
-from fultr.policy.ranking_files import with_features
 from fultr.training import FairRanker
+from fultr.training.preparation import NO_TWO_GROUPS, check_groups, has_two_groups
 from fultr.training.run_folder import CHECKPOINT_EVERY
-from fultr.training.sources import Source
+from fultr.training.settings import check_settings
 
 
 class ModelName(StrEnum):
@@ -38,6 +43,14 @@ class ProtocolName(StrEnum):
 
     EXACT = "exact"
     PAPER = "paper"
+
+
+class EvidenceName(StrEnum):
+    """How the merit of items is estimated from clicks."""
+
+    IPS = "ips"
+    POOLED = "pooled"
+    DOUBLY_ROBUST = "doubly_robust"
 
 
 Log = Annotated[
@@ -68,16 +81,22 @@ GroupBlind = Annotated[
 ]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]
 Clip = Annotated[float | None, typer.Option(help="The most that an inverse propensity may be.")]
+EvidenceOption = Annotated[
+    EvidenceName,
+    typer.Option(help="How merit is estimated: clicks over propensities, pooled by query, doubly robust."),
+]
 EntropyWeight = Annotated[
     float | None, typer.Option(min=0.0, help="Bonus for random rankings at the start; it fades out.")
 ]
 EpsPlus = Annotated[
-    float | None,
+    str | None,
     typer.Option(help="Click probability of an examined relevant item, if not that of the log."),
 ]
 EpsMinus = Annotated[
-    float | None,
-    typer.Option(help="Click probability of an examined irrelevant item, if not that of the log."),
+    str | None,
+    typer.Option(
+        help="The same of an irrelevant item; several, such as 0.4,0.2,0.1, are those of positions 1, 2, ..."
+    ),
 ]
 RelevantFrom = Annotated[
     float | None,
@@ -88,25 +107,6 @@ CheckpointEvery = Annotated[
     float, typer.Option(min=0.0, help="Seconds between checkpoints; a stage that ends always has one.")
 ]
 DEFAULT_CHECKPOINT_EVERY = CHECKPOINT_EVERY
-
-OPTIONS = {
-    "fairness_weight": "--lambda",
-    "fairness_weights": "--lambdas",
-    "max_disparity": "--max-disparity",
-    "min_utility": "--min-utility",
-    "l2": "--l2",
-    "hidden": "--hidden",
-    "top_k": "--top-k",
-    "clip": "--clip",
-    "valid": "--valid",
-    "valid_share": "--valid-share",
-    "entropy_weight": "--entropy-weight",
-    "protocol": "--protocol",
-    "seeds": "--seeds",
-    "eps_plus": "--eps-plus",
-    "eps_minus": "--eps-minus",
-}
-"""What settings are called on the command line."""
 
 
 def numbers_of(texts: list[str] | str | None, option: str, kind: type = float) -> list[Any] | None:
@@ -122,12 +122,13 @@ def numbers_of(texts: list[str] | str | None, option: str, kind: type = float) -
         raise InputError(problem, value=",".join(parts)) from None
 
 
-def click_noise(eps_plus: float | None, eps_minus: float | None) -> ClickNoise | None:
-    """Return the click noise asked for, if any."""
+def click_noise(eps_plus: str | None, eps_minus: str | None) -> ClickNoise | None:
+    """Return the click noise asked for, if any; of several numbers each is that of a position."""
     if eps_plus is None and eps_minus is None:
         return None
+    plus, minus = numbers_of(eps_plus, "--eps-plus"), numbers_of(eps_minus, "--eps-minus")
     with in_names_of_options():
-        return ClickNoise(1.0 if eps_plus is None else eps_plus, 0.0 if eps_minus is None else eps_minus)
+        return ClickNoise(plus or 1.0, minus or 0.0)
 
 
 def share_of(valid: Path | None, share: float | None) -> float:
@@ -140,8 +141,11 @@ def share_of(valid: Path | None, share: float | None) -> float:
 def settings_of(ranker: FairRanker) -> dict[str, Any]:
     """Return the settings of a ranker as plain values."""
     found: dict[str, Any] = dict(ranker.get_params(deep=False))
-    for name in ("position_bias", "noise"):
-        found[name] = None if found[name] is None else found[name].to_dict()
+    bias, noise = ranker.position_bias, ranker.noise
+    if bias is not None:
+        curve = bias if isinstance(bias, PositionBiasByContext) else bias.to_position_bias()
+        found["position_bias"] = curve.to_dict()
+    found["noise"] = None if noise is None else noise.to_dict()
     return found
 
 
@@ -151,12 +155,10 @@ def in_names_of_options(file: Path | None = None) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        option = OPTIONS.get(error.column or "")
-        if error.file is not None or (option is None and file is None):
-            raise
-        if option is None:
-            raise error.located(str(file)) from error
-        raise InputError(f"{option}: {error.problem}", value=error.value) from error
+        named = in_option_names(error, {})
+        if named is error and error.file is None and file is not None:
+            named = error.located(str(file))
+        raise named from error
 
 
 def refuse_unknown_examination(asked: object, counts: Counts | None, file: Path, *others: object) -> None:
@@ -178,25 +180,28 @@ class Inputs:
     ----------
     log, valid
         Clicks or labelled lists.
-    items, columns
-        The table of documents, and the names of columns, of both.
+    reading
+        How logs are read.
     relevant_from
         The least grade of a relevant item in labelled data.
+    shown_only
+        Whether candidates that were never shown are left out.
     """
 
     log: Path
     valid: Path | None
-    items: Path | None
-    columns: Mapping[str, str]
+    reading: LogReading
     relevant_from: float | None
+    shown_only: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return what the files are, for a later run to tell whether they are the same."""
-        files = {"log": self.log, "valid": self.valid, "items": self.items}
+        files = {"log": self.log, "valid": self.valid, "items": self.reading.items}
         return {
+            **self.reading.arguments(),
             **{name: None if file is None else _identity(file) for name, file in files.items()},
-            "columns": dict(self.columns),
             "relevant_from": self.relevant_from,
+            "shown_only": self.shown_only,
         }
 
     def read(self, ranker: FairRanker) -> tuple[Source, Source | None]:
@@ -208,23 +213,47 @@ class Inputs:
             if ranker.noise is not None:
                 raise InputError("--eps-plus and --eps-minus are for clicks", file=self.log)
         self._check_trainable(ranker, content)
+        self._say_if_no_disparity(ranker, content.counts)
         if self.valid is None:
             return source, None
-        further = self._read(self.valid, ranker, "validation: ")
         names = list(content.data.feature_names)
+        further = self._read(self.valid, ranker, "validation: ", [names])
         lists = with_features(further.data, names, self.valid)
         return source, self._source(replace(further, data=lists), self.valid, ranker)
 
-    def _read(self, file: Path, ranker: FairRanker, part: str) -> Content:
-        content = read_any(file, items=self.items, columns=self.columns)
+    def _say_if_no_disparity(self, ranker: FairRanker, counts: Counts | None) -> None:
+        """Say before training that no disparity can be shown in the log, where that is so."""
+        if counts is None or ranker.fairness_weight == 0:
+            return
+        found = logged_disparity_finding(counts, ranker.position_bias, ranker.depth)
+        if found is not None and found.severity == "warning":
+            say(f"fultr: warning: {found.sentence}")
+
+    def _read(
+        self, file: Path, ranker: FairRanker, part: str, known: Sequence[Sequence[str]] = ()
+    ) -> Content:
+        if self.shown_only and ranker.protocol == "paper":
+            raise InputError("--shown-only leaves no single impressions for --protocol paper", file=file)
+        context = context_of(ranker.position_bias)
+        content = read_any(file, self.reading, context=context, known=known, shown_only=self.shown_only)
         if content.counts is None:
             found = inspect_dataset(content.data)
             lines = [finding.sentence for finding in found if finding.severity == "severe"]
         else:
+            self._check_reach(content.counts, ranker, file)
             lines = severe_lines(judge_readiness(content.counts, ranker.position_bias))
         for line in lines:
             say(f"fultr: warning: {part}{line}")
         return content
+
+    def _check_reach(self, counts: Counts, ranker: FairRanker, file: Path) -> None:
+        """Refuse a position bias that ends before the log does, before its clicks are judged by it."""
+        if ranker.position_bias is None:
+            return
+        with in_names_of_options(file):
+            weighed, curve = with_examination(counts, ranker.position_bias)
+            if curve is not None:
+                weighed.on_page(curve, ranker.depth).curve(weighed.deepest)
 
     def _source(self, content: Content, file: Path, ranker: FairRanker) -> Source:
         if content.counts is None:
@@ -232,18 +261,19 @@ class Inputs:
         if self.relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
         if ranker.protocol == "paper":
-            log = read_impressions(file, items=self.items, columns=self.columns)
+            log = read_impressions(file, self.reading, quiet=True)
             return replace(log, data=with_features(log.data, list(content.data.feature_names), file))
         return replace(content.counts, data=content.data)
 
     def _check_trainable(self, ranker: FairRanker, content: Content) -> None:
         """Refuse what cannot be trained on, by the names of options."""
-        fair = next((name for name in ("max_disparity", "min_utility") if getattr(ranker, name)), None)
-        if len(content.data.group_names) < 2:
-            problem = "there are no two groups of items, so that there is no disparity"
-            if fair is not None:
-                raise InputError(f"{problem}; leave {OPTIONS[fair]} out", file=self.log, column="group")
-            say(f"fultr: warning: {problem}: this trains for utility alone")
+        check_settings(ranker.get_params(deep=False))
+        if not content.data.features.shape[1]:
+            problem = "has no features to score items by; name their columns with --features, or --items"
+            raise InputError(problem, file=self.log)
+        check_groups(ranker, content.data)
+        if not has_two_groups(content.data):
+            say(f"fultr: warning: {NO_TWO_GROUPS}: this trains for utility alone")
         refuse_unknown_examination(ranker.position_bias, content.counts, self.log)
 
 

@@ -17,15 +17,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fultr import __version__
+from fultr.cli.option_names import OPTIONS
 from fultr.cli.output import say
-from fultr.cli.training_options import OPTIONS, Inputs, in_names_of_options, settings_of
+from fultr.cli.training_options import Inputs, in_names_of_options, settings_of
+from fultr.data import Source
 from fultr.errors import FultrError, InputError, WriteError
 from fultr.training import FairRanker, UnreachableLimitError
 from fultr.training.paper_protocol import PAPER
 from fultr.training.preparation import L2_OF_PAPER, L2_ONE_BY_ONE
 from fultr.training.run_folder import CONFIG, RunFolder, results_of_run
 from fultr.training.solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
-from fultr.training.sources import Source
 
 USUAL_TURNS = 8
 """Turns that training under a limit usually takes."""
@@ -116,10 +117,11 @@ def _stoppable(out: Path) -> Iterator[None]:
         left = f"; {kept} once it can be written" if (out / CONFIG).exists() else ""
         raise WriteError(f"{error}{left}") from error
     except UnreachableLimitError as error:
+        elsewhere = ", in another folder" if (out / CONFIG).exists() else ""
         problem = (
             f"no policy was found whose disparity on the training clicks is at most {error.limit:g}; the"
             f" lowest found is {error.lowest:.6g}. Raise {OPTIONS['max_disparity']}, or ask for the fairest"
-            f" policy at a price with {OPTIONS['min_utility']}, in another folder"
+            f" policy at a price with {OPTIONS['min_utility']}{elsewhere}"
         )
         raise InputError(problem) from error
 

@@ -1,9 +1,9 @@
 """Examination and click noise: the model, its simulation, and its estimation from logs."""
 
-from fultr.click_model import ClickNoise, PositionBias
+from fultr.click_model import ClickNoise, PositionBias, PositionBiasByContext
 from fultr.clicks.bias_em import estimate_bias_em
 from fultr.clicks.bias_estimate import BiasEstimate, GoodnessOfFit
-from fultr.clicks.bias_files import read_bias, write_bias
+from fultr.clicks.bias_files import read_bias, read_position_bias, write_bias
 from fultr.clicks.bias_harvest import estimate_bias_harvest
 from fultr.clicks.bias_methods import BiasComparison, compare_biases, estimate_bias, supported_methods
 from fultr.clicks.bias_swap import estimate_bias_swap
@@ -21,6 +21,7 @@ __all__ = [
     "NoiseEstimate",
     "Planting",
     "PositionBias",
+    "PositionBiasByContext",
     "Readiness",
     "compare_biases",
     "estimate_bias",
@@ -30,6 +31,7 @@ __all__ = [
     "estimate_noise",
     "judge_readiness",
     "read_bias",
+    "read_position_bias",
     "severe_lines",
     "simulate_clicks",
     "simulate_log",

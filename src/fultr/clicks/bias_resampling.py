@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from fultr.arguments import checked_number, random_generator, whole_number
-from fultr.clicks.bias_estimate import BiasEstimate, GoodnessOfFit, Method
+from fultr.clicks.bias_curve import falling_with_resamples, widened
+from fultr.clicks.bias_estimate import BiasEstimate, GoodnessOfFit, Method, Shape, position_ranges
 from fultr.errors import InputError
 
 Array = NDArray[np.float64]
@@ -43,6 +44,8 @@ class BiasOptions(TypedDict, total=False):
         The confidence level of the intervals (0.95).
     seed
         The same seed gives the same intervals (0).
+    shape
+        "monotone": examination falls with the position (the default). "free": each position by itself.
     """
 
     longest: int
@@ -50,6 +53,7 @@ class BiasOptions(TypedDict, total=False):
     resamples: int
     level: float
     seed: int | np.random.Generator
+    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Settings:
     resamples: int = 1000
     level: float = 0.95
     seed: int | np.random.Generator = 0
+    shape: Shape = "monotone"
 
     def __post_init__(self) -> None:
         whole_number(self.longest, "longest", least=2)
@@ -68,6 +73,8 @@ class Settings:
         whole_number(self.resamples, "resamples", least=50)
         level = checked_number(self.level, "level", "must lie between 0 and 1", lambda given: 0 < given < 1)
         object.__setattr__(self, "level", level)
+        if self.shape not in get_args(Shape):
+            raise InputError("must be 'monotone' or 'free'", column="shape", value=self.shape)
         object.__setattr__(self, "seed", random_generator(self.seed))
 
     @property
@@ -171,9 +178,16 @@ class Finding:
         """Return the estimate with its intervals."""
         usable = ~np.isnan(self.resampled_logs).any(axis=1)
         logs = np.maximum(self.resampled_logs[usable], LEAST_LOG)
-        columns = np.full((3, self.impressions.size), np.nan)
-        columns[0, self.known] = np.exp(self.logs)
-        columns[1:, self.known] = _interval(np.exp(logs), settings.level)
+        raw, resampled = np.exp(self.logs), np.exp(logs)
+        values, low, high = raw, *_interval(resampled, settings.level)
+        notes = self.notes
+        if settings.shape == "monotone":
+            values, falling = falling_with_resamples(raw, resampled, self.clicks[self.known].astype(float))
+            notes = [*notes, *self._notes_on_shape(values, resampled, settings.level)]
+            low, high = widened(_interval(falling, settings.level), values)
+        error = resampled.std(axis=0, ddof=1) if len(resampled) >= 2 else np.full(raw.size, np.nan)
+        columns = np.full((5, self.impressions.size), np.nan)
+        columns[:, self.known] = values, low, high, raw, error
         eta, drawn_eta, power_fit = _power_law(self.known + 1, self.logs, logs)
         eta_low, eta_high = _interval(drawn_eta[:, None], settings.level)[:, 0].tolist()
         insufficient = tuple((np.flatnonzero(np.isnan(columns[0])) + 1).tolist())
@@ -182,6 +196,9 @@ class Finding:
             values=tuple(columns[0].tolist()),
             low=tuple(columns[1].tolist()),
             high=tuple(columns[2].tolist()),
+            raw=tuple(columns[3].tolist()),
+            standard_error=tuple(columns[4].tolist()),
+            shape=settings.shape,
             level=settings.level,
             impressions=tuple(self.impressions.tolist()),
             clicks=tuple(self.clicks.tolist()),
@@ -194,8 +211,20 @@ class Finding:
             power_fit=power_fit,
             queries=self.queries,
             resamples=len(logs),
-            notes=(*self.notes, *self._notes_on_data(insufficient, settings)),
+            deepest=self.deepest,
+            notes=(*notes, *self._notes_on_data(insufficient, settings)),
         )
+
+    def _notes_on_shape(self, values: Array, resampled: Array, level: float) -> list[str]:
+        """Say where estimates rise by more than chance, if one error is allowed over all positions."""
+        low, high = _interval(resampled, 1 - (1 - level) / max(self.known.size - 1, 1))
+        rising = [str(position) for position in self.known[(values < low) | (values > high)] + 1]
+        if not rising:
+            return []
+        return [
+            f"Examination does not fall everywhere: at positions {', '.join(rising)} estimates are further"
+            " from a falling curve than chance explains. If people look at the page so, take shape='free'."
+        ]
 
     def _notes_on_data(self, insufficient: tuple[int, ...], settings: Settings) -> list[str]:
         notes = []
@@ -204,10 +233,10 @@ class Finding:
                 f"Positions beyond {settings.longest} were left out; a larger longest takes them in."
             )
         if insufficient:
-            places = ", ".join(map(str, insufficient))
             notes.append(
-                f"Not enough data at positions {places}: fewer than {settings.least_clicks} clicks to compare"
-                " by, or nothing that compares them with position 1."
+                f"Not enough data at {position_ranges(insufficient)}: fewer than"
+                f" {settings.least_clicks} clicks to compare by, or nothing that compares them with position"
+                " 1."
             )
         if self.queries == 1:
             notes.append("There is one query only, and so no interval and no test.")

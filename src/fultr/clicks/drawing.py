@@ -13,7 +13,7 @@ from fultr.arguments import Progress, checked_number, random_generator, whole_nu
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import ClickLog, Planted, RankingDataset
 from fultr.data.dataset import rows_of
-from fultr.data.log_fields import DEEPEST_POSITION
+from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 from fultr.policy import RankingPolicy, RankingSampler
@@ -88,7 +88,7 @@ class Drawing:
         """Check everything that can be checked beforehand; arguments are those of `simulate_clicks`."""
         noise = noise or ClickNoise()
         if (clicks is None) == (impressions is None):
-            raise InputError("give either clicks= or impressions=")
+            raise InputError("give either {clicks} or {impressions}", options=["clicks", "impressions"])
         goal = "clicks" if impressions is None else "impressions"
         wanted = whole_number(clicks if impressions is None else impressions, goal, least=1)
         if not len(data):
@@ -163,7 +163,10 @@ class _World:
         if self.top_k is not None:
             position = np.where(position > self.top_k, NOT_SHOWN, position).astype(np.int32)
         relevance = self.relevance[rows_of(self.data.offsets, lists)]
-        attraction = self.noise.eps_minus + (self.noise.eps_plus - self.noise.eps_minus) * relevance
+        plus, minus = self.noise.curves(self.examined.size - 1)
+        # in the precision of the relevance, which seeds of logs rest on
+        gain, false = ((plus - minus).astype(relevance.dtype), minus.astype(relevance.dtype))
+        attraction = false[position] + gain[position] * relevance
         return ClickLog(
             data=self.data,
             lists=lists,
@@ -188,7 +191,8 @@ class _World:
         place = np.minimum(place, lengths + 1).astype(np.int32)
         position += position >= np.repeat(np.where(chosen, place, np.iinfo(np.int32).max), lengths)
         place = place[chosen]
-        click = rng.random(place.size) < self.examined[place] * self.noise.eps_minus
+        _, minus = self.noise.curves(self.examined.size - 1)
+        click = rng.random(place.size) < self.examined[place] * minus[place]
         return Planted(impression=np.flatnonzero(chosen), position=place, click=click)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.click_model import PositionBias
+from fultr.click_model import PositionBias, PositionBiasByContext
 from fultr.clicks.bias_cells import sums_by
+from fultr.clicks.examination import AnyBias, with_examination
 from fultr.clicks.readiness_counts import (
     ClickWeights,
     Shown,
@@ -18,6 +19,7 @@ from fultr.clicks.readiness_counts import (
 )
 from fultr.clicks.readiness_findings import readiness_findings
 from fultr.data import ClickLog, Counts
+from fultr.data.counts import NEVER_SHOWN
 from fultr.data.dataset import named_groups, rows_of
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.data.propensity import NOT_SHOWN
@@ -55,7 +57,9 @@ class Readiness:
         return {"findings": [finding.to_dict() for finding in self.findings], "facts": self.facts}
 
 
-def judge_readiness(log: ClickLog | Counts, position_bias: PositionBias | None = None) -> Readiness:
+def judge_readiness(
+    log: ClickLog | Counts, position_bias: AnyBias | None = None, depth: int | None = None
+) -> Readiness:
     """Judge whether a log supports training and auditing.
 
     Parameters
@@ -65,6 +69,8 @@ def judge_readiness(log: ClickLog | Counts, position_bias: PositionBias | None =
     position_bias
         How likely positions are looked at; by default the propensities in the log, or the bias it carries.
         Without any, the weights of clicks are not judged.
+    depth
+        How many positions a page has, if it is not as many as anything was shown at.
 
     Examples
     --------
@@ -77,9 +83,9 @@ def judge_readiness(log: ClickLog | Counts, position_bias: PositionBias | None =
     >>> readiness.facts["overlap"]["pairs_at_several_positions"] > 0
     True
     """
-    counts = log.compact()
+    counts, curve = with_examination(log.compact(), position_bias)
     shown = Shown.of(counts)
-    weights, examined = _weighed(counts, position_bias)
+    weights, examined = _weighed(counts, curve, position_bias, depth)
     candidates = _Candidates.of(counts, shown)
     lengths = counts.data.lengths
     entries, impressions = int(counts.impressions @ lengths), int(counts.impressions.sum())
@@ -96,9 +102,11 @@ def judge_readiness(log: ClickLog | Counts, position_bias: PositionBias | None =
             "entries": entries,
             "entries_not_shown": entries - int(shown.shown_at.sum()),
             "longest_list": int(lengths[counts.impressions > 0].max(initial=0)),
+            "left_out": counts.origin.get(NEVER_SHOWN),
+            "share_on_a_page": _share_on_a_page(counts, shown, candidates),
         },
         "positions": _position_facts(shown),
-        "depth": _depth_facts(shown),
+        "depth": {**_depth_facts(shown), "told": depth},
         "overlap": {
             "pairs": int(np.count_nonzero(shown.place)),
             "pairs_at_several_positions": int(shown.moved.sum()),
@@ -150,10 +158,10 @@ class _Candidates:
 
 
 def _weighed(
-    counts: Counts, position_bias: PositionBias | None
+    counts: Counts, position_bias: PositionBias | None, asked: AnyBias | None, depth: int | None
 ) -> tuple[ClickWeights | None, dict[str, Any]]:
     """Return the weights of clicks, if they are known, and where they come from."""
-    bias = position_bias
+    bias, context = position_bias, asked.column if isinstance(asked, PositionBiasByContext) else None
     if position_bias is not None:
         source = "given"
     elif counts.cells.propensity is not None:
@@ -161,12 +169,32 @@ def _weighed(
     elif counts.position_bias is not None:
         source, bias = "log", counts.position_bias
     else:
-        return None, {"source": None, "position_bias": None, "problem": None}
-    examined = {"source": source, "position_bias": None if bias is None else bias.to_dict(), "problem": None}
+        return None, {"source": None, "position_bias": None, "context": None, "problem": None}
+    if bias is not None and depth is not None:
+        bias = bias.cut(depth)
+        position_bias = bias if position_bias is not None or source == "log" else None
+    curve = None if bias is None else bias.to_dict()
+    examined = {"source": source, "position_bias": curve, "context": context, "problem": None}
     try:
-        return ClickWeights.of(counts, position_bias), examined
+        # the propensities of contexts are in the counts
+        return ClickWeights.of(counts, position_bias if context is None else None), examined
     except InputError as error:
         return None, {**examined, "problem": str(error)}
+
+
+def _share_on_a_page(counts: Counts, shown: Shown, candidates: _Candidates) -> float | None:
+    """Return the share of all documents of its query that an impression has, if it shows all it has.
+
+    None where impressions have candidates that they do not show: then the log knows who was not shown.
+    """
+    if counts.hides_candidates or not counts.impressions.any():
+        return None
+    query_of_row = counts.data.query_codes[counts.data.list_of_row]
+    query_of_item = np.zeros(candidates.used.size, dtype=np.int64)
+    query_of_item[shown.item_of_row] = query_of_row
+    documents = np.bincount(query_of_item[candidates.used], minlength=int(query_of_row.max()) + 1)
+    share = counts.data.lengths / np.maximum(documents[counts.data.query_codes], 1)
+    return float(np.average(share, weights=counts.impressions))
 
 
 def _query_facts(counts: Counts, shown: Shown) -> dict[str, int]:

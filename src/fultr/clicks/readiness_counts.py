@@ -96,22 +96,24 @@ class ClickWeights:
 
     @classmethod
     def of(cls, counts: Counts, position_bias: PositionBias | None) -> ClickWeights:
-        """Weigh the clicks of a log; what cannot be weighed is an `InputError`."""
+        """Weigh the clicks of a log as `merit_evidence` does; what cannot be weighed is an `InputError`."""
         # what was shown must be in reach of the position bias, clicked or not
-        examined = counts.propensities(position_bias)
-        chosen = np.flatnonzero(counts.cells.clicks)
-        examined, clicks = examined[chosen], counts.cells.clicks[chosen]
+        examined, clicks, row = counts.propensities(position_bias), counts.cells.clicks, counts.cells.row
         if never := int(clicks[examined <= 0].sum()):
             problem = f"{never} clicks stand at positions that are never examined under this position bias"
             raise InputError(problem, column="position")
+        if counts.hides_candidates:
+            examined, clicks = counts.mean_examination(position_bias), counts.clicks().astype(np.int64)
+            row = np.arange(counts.data.rows)
+        chosen = np.flatnonzero(clicks)
+        examined, clicks, row = examined[chosen], clicks[chosen], row[chosen]
         with np.errstate(over="ignore"):
             weight = 1 / examined
             total = weight.max(initial=0.0) * float(clicks.sum())
         if not np.isfinite(total):
             problem = "propensities are so small that the weights of clicks are beyond all numbers"
             raise InputError(problem, column="propensity", value=examined.min())
-        group = counts.data.group[counts.cells.row[chosen]]
-        return cls(weight, clicks, group % (len(counts.data.group_names) + 1))
+        return cls(weight, clicks, counts.data.group[row] % (len(counts.data.group_names) + 1))
 
     def by_group(self, groups: int) -> tuple[Floats, Floats, Floats]:
         """Return the largest weight, the sum of weights and the effective sample size of each group."""

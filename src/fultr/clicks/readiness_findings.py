@@ -10,6 +10,10 @@ from fultr.logs.inspection import Finding
 SMALL_PART = 0.1
 """Up to this part of the candidates, never shown or of unknown group, is nothing to worry about."""
 
+UNSEEN_PART = 0.01
+"""From this part of the candidates on, those that were never shown can decide the disparity: a relevant item
+more in a group may outweigh all that is known."""
+
 FEW_CLICKS = 30
 """With clicks worth fewer than these, intervals of a group's merit are wide."""
 
@@ -18,6 +22,12 @@ FEW_QUERIES = 20
 
 HARDLY_ANY, MANY_CLICKS = 10, 100
 """Many clicks that are worth hardly any say nothing."""
+
+MOST_GROUPS = 5
+"""So many groups are named in a sentence."""
+
+MOST_OF_THEM = 0.8
+"""From this part of the documents of a query on, pages show nearly all of them."""
 
 LARGE_PART = 0.5
 """From this part of the total on, the largest weights decide alone."""
@@ -30,7 +40,7 @@ def readiness_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     yield from _overlap_findings(facts)
     yield from _examination_findings(facts)
     yield from _depth_findings(facts)
-    yield from _candidate_findings(facts["candidates"])
+    yield from _candidate_findings(facts["candidates"], facts["groups"])
     yield from _query_findings(facts)
     yield from _group_findings(facts)
 
@@ -97,10 +107,10 @@ def _examination_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 def _depth_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     depth, longest = facts["depth"], facts["candidates"]["longest_list"]
     shown, clicked, below = depth["shown"], depth["clicked"], depth["shown_below_clicked"]
-    if 0 < shown < longest:
+    if 0 < shown < longest and depth["told"] is None:
         sentence = (
-            f"Nothing is shown below position {shown}, though lists have up to {longest} candidates: the log"
-            " says nothing of how items do there. Rank no deeper than that (--top-k), or show more."
+            f"Nothing is shown below position {shown}, though lists have up to {longest} candidates: that is"
+            " taken for the end of the page: nobody looks beyond. If pages are deeper, say so (--depth)."
         )
         yield Finding("note", "position", sentence)
     if 0 < clicked < shown:
@@ -113,19 +123,48 @@ def _depth_findings(facts: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("warning" if below > total * LARGE_PART else "note", "position", sentence)
 
 
-def _candidate_findings(candidates: dict[str, int]) -> Iterator[Finding]:
+def _candidate_findings(candidates: dict[str, Any], groups: dict[str, Any]) -> Iterator[Finding]:
     pairs, never = candidates["pairs"], candidates["pairs_never_shown"]
     if never:
+        parts = [
+            f"{group['pairs_never_shown'] / group['pairs']:.0%} of group '{name}'"
+            for name, group in groups.items()
+            if group["known"] and group["pairs_never_shown"]
+        ]
+        by_group = f", {', '.join(parts[:MOST_GROUPS])}" if parts else ""
         sentence = (
-            f"{never} of {pairs} query-document pairs ({never / pairs:.0%}) were never shown; those can earn"
-            " no merit, whatever they are worth. Show them now and then, or leave them out of the candidates."
+            f"{never} of {pairs} query-document pairs ({never / pairs:.0%}{by_group}) were never shown: their"
+            " merit is unknown, and so is every disparity they have a part in. Show them now and then, or"
+            " leave them out (--shown-only); limits are refused where they could break them."
         )
-        yield Finding("warning" if never > pairs * SMALL_PART else "note", "position", sentence)
+        severity: Severity = "warning" if never > pairs * SMALL_PART else "note"
+        if parts and never > pairs * UNSEEN_PART:
+            severity = "severe"
+        yield Finding(severity, "position", sentence)
+    if left_out := candidates["left_out"]:
+        missing, total = left_out["candidates"], left_out["of"]
+        parts = [f"{part:.0%} of group '{name}'" for name, part in left_out["groups"].items() if part]
+        by_group = f", {', '.join(parts[:MOST_GROUPS])}" if parts else ""
+        sentence = (
+            f"{missing} of {total} candidates ({missing / total:.0%}{by_group}) were never shown and are left"
+            " out: every number is one of the candidates that were shown, and that of all may be another."
+        )
+        yield Finding("severe" if missing > total * UNSEEN_PART else "note", "position", sentence)
+    share = candidates["share_on_a_page"]
+    if share is not None and share < MOST_OF_THEM:
+        sentence = (
+            f"Impressions have only what they show, on average {share:.0%} of the documents of their query:"
+            " candidates that were not on a page are not in the log, and every disparity is one between items"
+            " on the same page. That between all candidates may be quite another. Log all candidates, with an"
+            " empty position for those that were not shown."
+        )
+        yield Finding("severe" if share < LARGE_PART else "warning", "position", sentence)
     entries, hidden = candidates["entries"], candidates["entries_not_shown"]
     if hidden:
         sentence = (
-            f"{hidden / entries:.0%} of the candidates of impressions were not shown; a document earns merit"
-            " only where it is shown, so that one shown now and then gets less than it deserves."
+            f"{hidden / entries:.0%} of the candidates of impressions were not shown: a click is weighed by"
+            " how likely its document is looked at on average over all impressions of its list: right for"
+            " every document that was shown at all."
         )
         yield Finding("note", "position", sentence)
 
@@ -179,8 +218,8 @@ def _evidence_findings(name: str, group: dict[str, Any]) -> Iterator[Finding]:
     clicks, size = group["clicks"], group["effective_sample_size"]
     if not group["shown"]:
         sentence = (
-            f"Group '{name}' was never shown: its merit is estimated as zero, and so is the exposure it"
-            " deserves. Show its items before you judge it."
+            f"Group '{name}' was never shown: its merit, and the exposure it deserves, are unknown. Show its"
+            " items before you judge it."
         )
         yield Finding("severe", "group", sentence)
     elif not clicks:

@@ -44,7 +44,8 @@ def simulate_clicks(
     noise
         eps_plus and eps_minus; none by default.
     clicks
-        Stop after this many impressions with a click (the paper's N).
+        Stop after this many impressions with at least one click (the paper's N). There are more clicks than
+        that, since an impression may have several.
     impressions
         Draw this many impressions. Give this or `clicks`.
     keep_empty

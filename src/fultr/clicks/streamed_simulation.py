@@ -13,7 +13,7 @@ from fultr.arguments import Progress
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.drawing import IMPRESSIONS_A_STEP, Drawing, Planting, join_steps
 from fultr.data import ClickLog, RankingDataset
-from fultr.logs.counting import count
+from fultr.logs.reading import count
 from fultr.logs.writing import FeatureForm, write_log_parts
 from fultr.policy import RankingPolicy
 

@@ -8,17 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import whole_numbers
+from fultr.arguments import checked_number, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import IN_MEMORY
-from fultr.data.count_impressions import count_impressions
 from fultr.data.counts import Counts
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, chosen_of, columns_at, rows_of
-from fultr.data.grouping import first_repeat, group_rows
-from fultr.data.ids import Ids, codes_of
-from fultr.data.log_fields import (
+from fultr.data.fields import (
     as_clicks,
     as_impression_ids,
     as_lists,
@@ -27,6 +25,10 @@ from fultr.data.log_fields import (
     as_propensities,
     as_times,
 )
+from fultr.data.frames import frame_of_log
+from fultr.data.grouping import first_repeat, group_rows
+from fultr.data.ids import Ids, codes_of
+from fultr.data.merging import count_impressions
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
 
@@ -156,7 +158,7 @@ class ClickLog:
             propensity=None if propensity is None else as_propensities(propensity, positions != NOT_SHOWN),
             # without items there is nothing to have a propensity either
             planted=planted if planted is not None and len(planted) else Planted.none(),
-            impression_id=None if impression_id is None else as_impression_ids(impression_id, size),
+            impression_id=as_impression_ids(impression_id, size),
             timestamp=None if timestamp is None else as_times(timestamp, size),
             position_bias=position_bias,
             noise=noise,
@@ -254,9 +256,61 @@ class ClickLog:
 
     def split(self, share: float, seed: int | np.random.Generator = 0) -> tuple[ClickLog, ClickLog]:
         """Split by query: all impressions of a query go to one side, `share` of the queries to the second."""
-        used = np.unique(self.lists)
-        in_second = np.isin(self.lists, used[self.data[used].choose_queries(share, seed)])
+        in_second = self.chosen_queries(share, seed)
         return self[~in_second], self[in_second]
+
+    def chosen_queries(self, share: float, seed: int | np.random.Generator = 0) -> NDArray[np.bool_]:
+        """Draw a share of the queries, at least one and not all; return which impressions are of them."""
+        used = np.unique(self.lists)
+        return np.isin(self.lists, used[self.data[used].choose_queries(share, seed)])
+
+    def split_by_time(self, share: float) -> tuple[ClickLog, ClickLog]:
+        """Split by time: the last impressions, about `share` of them, go to the second.
+
+        Impressions of one moment stay together, so that the second begins where the first has ended.
+        """
+        in_second = self.chosen_by_time(share)
+        return self[~in_second], self[in_second]
+
+    def chosen_by_time(self, share: float) -> NDArray[np.bool_]:
+        """Return which impressions are the last ones, about `share` of them; see `split_by_time`."""
+        checked_number(share, "share", "must lie between 0 and 1", lambda given: 0 < given < 1)
+        if self.timestamp is None:
+            raise InputError("a split by time needs the time of each impression", column="timestamp")
+        moments, first = np.unique(np.sort(self.timestamp), return_index=True)
+        if moments.size < 2:
+            raise InputError("cannot split by time: all impressions have the same", column="timestamp")
+        put_aside = 1 - first[1:] / len(self)
+        return np.asarray(self.timestamp >= moments[1:][np.abs(put_aside - share).argmin()])
+
+    def shown_only(self) -> ClickLog:
+        """Return the log without candidates that were never shown, of which nothing can be known.
+
+        A list of which nothing was ever shown is left out, and so are its impressions.
+        """
+        kept = np.zeros(self.data.rows, dtype=np.bool_)
+        kept[self.row_of_entry[self.position != NOT_SHOWN]] = True
+        if kept.all():
+            return self
+        length = np.bincount(self.data.list_of_row[kept], minlength=len(self.data))
+        lists, rows = np.flatnonzero(length), np.flatnonzero(kept)
+        data = replace(
+            self.data,
+            offsets=np.concatenate([[0], np.cumsum(length[lists])]),
+            **columns_at(self.data, lists, "query_id"),
+            **columns_at(self.data, rows, "features", "group", "relevance", "doc_id", "comment"),
+        )
+        log = self[np.isin(self.lists, lists)]
+        return replace(
+            log,
+            data=data,
+            lists=np.searchsorted(lists, log.lists),
+            **columns_at(log, kept[log.row_of_entry], "position", "click", "propensity"),
+        )
+
+    def with_lists(self, lists: RankingDataset) -> ClickLog:
+        """Return the same clicks on lists of the same rows, which may say something else of them."""
+        return replace(self, data=lists)
 
     def compact(self) -> Counts:
         """Merge impressions of the same query with the same candidates into counts.
@@ -299,6 +353,17 @@ class ClickLog:
         others = [data.features[rows].tobytes(), *(getattr(data, name) for name in NOT_COLUMNS)]
         return values, others, [self.position_bias, self.noise, self.empties_dropped, self.origin]
 
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars frame with a row for each candidate of each impression; see `frame_of_log`."""
+        return frame_of_log(self)
+
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""
         return self.compact().describe()
+
+
+CountsOrLabels = Counts | RankingDataset
+"""Lists, and what is known of the relevance of their items: counts of clicks, or labels."""
+
+Source = ClickLog | CountsOrLabels
+"""The same, or single impressions; all have `data`, `compact`, `split` and `with_lists`."""

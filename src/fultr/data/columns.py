@@ -98,7 +98,7 @@ def require_columns(present: Sequence[str], required: Iterable[str], file: str |
             raise InputError(f"the column is missing; {hint}", file=file, column=column)
 
 
-def refuse_double_names(names: Sequence[str], file: str | Path | None) -> None:
+def check_unique_names(names: Sequence[str], file: str | Path | None) -> None:
     """Raise if two columns have the same name: which of them is meant, nobody knows."""
     seen: set[str] = set()
     for name in names:
@@ -109,18 +109,11 @@ def refuse_double_names(names: Sequence[str], file: str | Path | None) -> None:
 
 def plain(column: Any) -> pa.Array:
     """Return a column as one Arrow array, without dictionary encoding, its text of the usual kind."""
-    array = _encoded(column)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
-def _encoded(column: Any) -> pa.Array:
-    """Return a column as one Arrow array, its text of the usual kind, in a dictionary or not."""
     array = column
     if isinstance(column, pa.ChunkedArray):
         array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
-    if pa.types.is_dictionary(array.type):
-        # what polars calls categories is text of a kind that cannot be decoded
-        return pa.DictionaryArray.from_arrays(array.indices, _encoded(array.dictionary))
+    if pa.types.is_dictionary(array.type):  # what polars calls categories is text of a kind that Arrow
+        return plain(array.dictionary).take(array.indices)  # cannot decode
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
 
 
@@ -163,24 +156,17 @@ def _int64(array: pa.Array, name: str, place: Place, problem: str) -> pa.Array:
 
 def labels(column: Any, name: str, place: Place) -> pa.Array:
     """Return group labels as Arrow strings, null where the group is unknown."""
-    return plain(encoded_labels(column, name, place))
-
-
-def encoded_labels(column: Any, name: str, place: Place) -> pa.Array:
-    """Return labels in a dictionary, if they came in one: then few need to be looked at."""
-    array = _encoded(column)
-    if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(array.indices, labels(array.dictionary, name, place))
+    array = plain(column)
     if is_text(array.type) or _is_code(array.type):
         return array.cast(pa.string())
     raise place.error(f"groups must be names or whole numbers, not {array.type}", 0, name)
 
 
-def numbers(column: Any, name: str, place: Place) -> NDArray[np.float64]:
-    """Return numbers as float64, NaN where they are missing."""
+def numbers(column: Any, name: str, place: Place, *, flags_too: bool = False) -> NDArray[np.float64]:
+    """Return numbers as float64, NaN where they are missing; with `flags_too`, true is 1 and false 0."""
     array = plain(column)
     if is_text(array.type):
-        array = _parsed(array, name, place)
+        array = _parsed(array, name, place, flags_too=flags_too)
     elif not is_number(array.type):
         raise place.error(f"must be numbers, not {array.type}", 0, name)
     if pa.types.is_boolean(array.type):
@@ -188,19 +174,19 @@ def numbers(column: Any, name: str, place: Place) -> NDArray[np.float64]:
     return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _parsed(array: pa.Array, name: str, place: Place) -> pa.Array:
-    """Read text as numbers: decimal digits only, whatever else Arrow or Python would take for a number."""
-    with suppress(pa.ArrowInvalid):
-        values = array.cast(pa.float64())
-        if pc.all(pc.is_finite(values)).as_py() is not False:
-            return values
-    words = [None if text is None else text.strip() for text in array.to_pylist()]
-    for index, word in enumerate(words):
-        if word is not None and not NUMBER.fullmatch(word):
-            if NOT_FINITE.fullmatch(word):
-                raise place.error("must be a finite number", index, name, float(word))
+def _parsed(array: pa.Array, name: str, place: Place, *, flags_too: bool) -> pa.Array:
+    """Read text as numbers: decimal digits only, whatever else polars or Python would take for a number."""
+    texts = pl.Series(pl.from_arrow(array)).str.strip_chars()
+    if flags_too:
+        lower = texts.str.to_lowercase()
+        texts = lower.replace({"true": "1", "false": "0"}).zip_with(lower.is_in(["true", "false"]), texts)
+    values = texts.cast(pl.Float64, strict=False)
+    for index in (texts.is_not_null() & ~values.is_finite().fill_null(False)).arg_true():
+        if not NUMBER.fullmatch(texts[index]):
+            if NOT_FINITE.fullmatch(texts[index]):
+                raise place.error("must be a finite number", index, name, float(texts[index]))
             raise place.error("must be a number", index, name, array[index].as_py())
-    return pa.array([None if word is None else float(word) for word in words], type=pa.float64())
+    return values.to_arrow()
 
 
 def _small_integers(column: Any, least: int, most: int) -> NDArray[Any] | None:
@@ -236,11 +222,7 @@ def flags(
     fast = _small_integers(column, 0, 1)
     if fast is not None:
         return fast.astype(np.bool_)
-    array = plain(column)
-    if is_text(array.type):
-        lower = pc.utf8_lower(array)
-        array = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", lower))
-    values = numbers(array, name, place)
+    values = numbers(column, name, place, flags_too=True)
     allowed = np.isnan(values) & (True if missing is None else missing)
     place.check(_outside(values, 0, 1) & ~allowed, "must be 0 or 1", name, values, _written)
     return np.asarray(values == 1)
@@ -327,8 +309,22 @@ def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[
     else:
         values = np.empty((rows, len(names)))
         for column, name in enumerate(names):
-            values[:, column] = numbers(table[name], name, place)
+            values[:, column] = _feature(table[name], name, place)
     return finite_features(values, names, place)
+
+
+def _feature(column: Any, name: str, place: Place) -> NDArray[np.float64]:
+    """Return a feature as numbers; a date or a time is none."""
+    array = plain(column)
+    is_time = pa.types.is_temporal(array.type)
+    if is_text(array.type):
+        first = (array.drop_null() if array.null_count else array)[:1]
+        is_time = any(_can_be(first, kind) for kind in TIMES[1:]) and not _can_be(first, pa.float64())
+    if is_time and len(array) > array.null_count:
+        value = array.drop_null()[0].as_py()
+        problem = "a date or a time is no feature; make a number of it, such as an age in days"
+        raise place.error(problem, int(np.argmax(pc.is_valid(array))), name, str(value))
+    return numbers(array, name, place, flags_too=True)
 
 
 def finite_features(given: NDArray[Any], names: Sequence[str], place: Place) -> NDArray[np.float32]:

@@ -11,19 +11,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from fultr.click_model import ClickNoise, PositionBias
-from fultr.data.dataset import RankingDataset, named_groups, rows_of
-from fultr.data.facts import ImpressionFacts
-from fultr.data.grouping import group_numbers, group_rows, mixed
+from fultr.click_model import ClickNoise, PositionBias, PositionBiasByContext
+from fultr.data.dataset import RankingDataset, columns_at, named_groups, rows_of
+from fultr.data.frames import frame_of_counts
+from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
 from fultr.data.id_codes import IdCodes
 from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
-from fultr.data.tally import Columns, Tally, candidate_starts, repeated_lists
+from fultr.data.tally import Columns, ImpressionFacts, Tally, candidate_starts, repeated_lists
 from fultr.errors import InputError
 
+NEVER_SHOWN = "never_shown"
+"""Where `origin` of counts says how many candidates were left out since they were never shown."""
+
 Integers = NDArray[np.int64]
+
+OF_LISTS = ("impressions", "clicked_impressions", "context")
+"""The fields of counts that have a value for each list."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,13 +45,7 @@ class Cells:
 
     def __getitem__(self, chosen: NDArray[Any]) -> Cells:
         """Return some of the cells."""
-        return Cells(
-            row=self.row[chosen],
-            position=self.position[chosen],
-            propensity=None if self.propensity is None else self.propensity[chosen],
-            impressions=self.impressions[chosen],
-            clicks=self.clicks[chosen],
-        )
+        return Cells(**columns_at(self, chosen, *vars(self)))
 
 
 class CountedFile(NamedTuple):
@@ -116,11 +117,52 @@ class Counts:
         return replace(
             self,
             data=self.data[chosen],
-            impressions=self.impressions[chosen],
-            clicked_impressions=self.clicked_impressions[chosen],
+            **columns_at(self, chosen, *OF_LISTS),
             cells=replace(cells, row=new_row[cells.row]),
-            context=None if self.context is None else self.context[chosen],
             facts=None if chosen.size < len(self.data) else self.facts,
+        )
+
+    def with_lists(self, lists: RankingDataset) -> Counts:
+        """Return the same clicks on lists of the same rows, which may say something else of them."""
+        return replace(self, data=lists)
+
+    def shown_only(self) -> Counts:
+        """Return the counts without candidates that were never shown, of which nothing can be known.
+
+        A list of which nothing was ever shown is left out. `origin` of the result says how many candidates
+        of each group are missing.
+        """
+        kept = self.shown() > 0
+        if kept.all():
+            return self
+        groups = len(self.data.group_names)
+        missing, total = (
+            np.bincount(group[group >= 0], minlength=groups)
+            for group in (self.data.group[~kept], self.data.group)
+        )
+        left_out = {
+            "candidates": int((~kept).sum()),
+            "of": self.data.rows,
+            "groups": {
+                name: float(missing[code] / total[code])
+                for code, name in enumerate(self.data.group_names)
+                if total[code]
+            },
+        }
+        length = np.bincount(self.data.list_of_row[kept], minlength=len(self.data))
+        lists = np.flatnonzero(length)
+        data = replace(
+            self.data,
+            offsets=np.concatenate([[0], np.cumsum(length[lists])]),
+            **columns_at(self.data, lists, "query_id"),
+            **columns_at(self.data, kept, "features", "group", "relevance", "doc_id", "comment"),
+        )
+        return replace(
+            self,
+            data=data,
+            **columns_at(self, lists, *OF_LISTS),
+            cells=replace(self.cells, row=np.cumsum(kept)[self.cells.row] - 1),
+            origin={**self.origin, NEVER_SHOWN: left_out},
         )
 
     def compact(self) -> Counts:
@@ -133,6 +175,54 @@ class Counts:
             raise InputError(f"there is no such value among {list(self.context_values)}", value=value)
         return self[np.flatnonzero(self.context == self.context_values.index(value))]
 
+    def with_bias_by_context(self, bias: PositionBiasByContext) -> Counts:
+        """Return the same counts with the propensities of each list's context.
+
+        Their position bias, which exposure is measured by, is the mean of the curves weighted by impressions.
+        Propensities that were logged stay.
+        """
+        if self.context is None or self.context_name != bias.column:
+            problem = (
+                f"the position bias has a curve for each {bias.column}, and the log was not counted by it;"
+                f" count it with {{context}} '{bias.column}'"
+            )
+            raise InputError(problem, column=bias.column, options=["context"])
+        context_of_cell = self.context[self.data.list_of_row[self.cells.row]]
+        propensity = np.empty(self.cells.row.size)
+        impressions = {}
+        for code in np.unique(self.context).tolist():
+            value, at = self.context_values[code], np.flatnonzero(context_of_cell == code)
+            curve = bias.of(value)
+            try:
+                propensity[at] = curve.at(self.cells.position[at])
+            except InputError as error:
+                raise InputError(error.problem, file=bias.file, column=bias.column, value=value) from None
+            impressions[value] = float(self.impressions[self.context == code].sum())
+        logged = self.cells.propensity
+        cells = replace(self.cells, propensity=propensity if logged is None else logged)
+        mean = bias.mean(impressions, int(self.data.lengths.max(initial=1)))
+        return replace(self, cells=cells, position_bias=mean)
+
+    @property
+    def deepest(self) -> int:
+        """The deepest position at which anything was shown."""
+        return int(max(self.cells.position.max(initial=0), self.planted.position.max(initial=0)))
+
+    @property
+    def hides_candidates(self) -> bool:
+        """Whether some impression did not show all candidates of its list."""
+        return int(self.cells.impressions.sum()) < int(self.impressions @ self.data.lengths)
+
+    def on_page(self, position_bias: PositionBias, depth: int | None = None) -> PositionBias:
+        """Return a position bias that ends where the page does: after `depth` positions.
+
+        By default the page is as deep as anything was ever shown, if lists are longer than that.
+        """
+        if depth is not None:
+            return position_bias.cut(depth)
+        longest = int(self.data.lengths.max(initial=0))
+        return position_bias.cut(self.deepest) if 0 < self.deepest < longest else position_bias
+
     def propensities(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
         """Return p(o = 1) for each cell; see `examination`."""
         return examination(self.cells.position, self.cells.propensity, position_bias, self.position_bias)
@@ -142,7 +232,17 @@ class Counts:
     ) -> NDArray[np.float64]:
         """Return the sum over impressions of c / p for each row; weights are clipped before summing."""
         clicks = self.cells.clicks.astype(np.float64)
-        return self._by_row(click_weights(clicks, self.propensities(position_bias), clip))
+        return self.sum_by_row(click_weights(clicks, self.propensities(position_bias), clip))
+
+    def mean_examination(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
+        """Return the mean of p(o = 1) over all impressions of the list for each row; not shown is 0.
+
+        p_bar_q(d) = (1/n) sum_t p(o_{q,d} = 1 | sigma_t),   t = 1, ..., n the impressions of the list
+        """
+        times = np.repeat(self.impressions, self.data.lengths)
+        return np.divide(
+            self.logged_exposure(position_bias), times, out=np.zeros(self.data.rows), where=times > 0
+        )
 
     def squared_ips_weights(
         self, position_bias: PositionBias | None = None, *, clip: float | None = None
@@ -151,19 +251,19 @@ class Counts:
         clicks = self.cells.clicks.astype(np.float64)
         ones = (clicks > 0).astype(np.float64)
         weights = click_weights(ones, self.propensities(position_bias), clip)
-        return self._by_row(clicks * weights**2)
+        return self.sum_by_row(clicks * weights**2)
 
     def logged_exposure(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
         """Return the sum over impressions of the examination each row had in the logged rankings."""
-        return self._by_row(self.cells.impressions * self.propensities(position_bias))
+        return self.sum_by_row(self.cells.impressions * self.propensities(position_bias))
 
     def shown(self) -> NDArray[np.float64]:
         """Return how often each row was shown."""
-        return self._by_row(self.cells.impressions.astype(np.float64))
+        return self.sum_by_row(self.cells.impressions.astype(np.float64))
 
     def clicks(self) -> NDArray[np.float64]:
         """Return how often each row was clicked."""
-        return self._by_row(self.cells.clicks.astype(np.float64))
+        return self.sum_by_row(self.cells.clicks.astype(np.float64))
 
     @property
     def knows_clicked_impressions(self) -> bool:
@@ -183,9 +283,14 @@ class Counts:
         in_second = self.data.choose_queries(share, seed)
         return self[np.flatnonzero(~in_second)], self[np.flatnonzero(in_second)]
 
-    def _by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_by_row(self, of_cells: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add up the values of the cells of each row."""
         sums = np.bincount(self.cells.row, weights=of_cells, minlength=self.data.rows)
         return np.asarray(sums, dtype=np.float64)
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars frame with a row for each item and position; see `frame_of_counts`."""
+        return frame_of_counts(self)
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""
@@ -271,16 +376,10 @@ class ItemTable(NamedTuple):
         """Return where each of some items stands in the table; -1 if it does not."""
         # by sorting, not by a join of polars: a process that has used polars' threads cannot be forked
         size = self.query.size
-        order, starts = group_rows(
-            np.concatenate([self.query, query]), np.concatenate([self.document, document])
-        )
-        first = order[starts][group_numbers(order, starts)[size:]]
+        first = first_equals(np.concatenate([self.query, query]), np.concatenate([self.document, document]))[
+            size:
+        ]
         return np.where(first < size, first, -1)
-
-
-def counts_of(tally: Tally, queries: IdCodes, documents: IdCodes, items: ItemTable, **options: Any) -> Counts:
-    """Return counts whose ids were codes; see `counts_in_order`."""
-    return counts_in_order(tally, queries, documents, items, **options)[0]
 
 
 def counts_in_order(
@@ -295,26 +394,14 @@ def counts_in_order(
 ) -> tuple[Counts, Integers]:
     """Return counts in an order that depends on nothing but what was counted, and the old index of each list.
 
-    Parameters
-    ----------
-    tally
-        The counts.
-    queries, documents
-        What the codes stand for.
-    items
-        The groups and features of all documents that were candidates.
-    dataset
-        Fields of the `RankingDataset` that are no columns, such as `group_names`.
-    context_values
-        What the context of lists stands for.
-    fields
-        Other fields of the result.
+    `items` has the groups and features of all documents that were candidates, `dataset` the fields of the
+    `RankingDataset` that are no columns, and `fields` the other fields of the result.
     """
     lists, cells = tally.lists, tally.cells
     if repeated_lists(lists, cells).size:
         raise RuntimeError("two lists of different documents have the same hash")
     starts = candidate_starts(cells)
-    candidate_of_cell = np.repeat(np.arange(starts.size), np.diff(np.append(starts, cells["list"].size)))
+    candidate_of_cell = run_numbers(starts, cells["list"].size)
     of_list, document = cells["list"][starts], cells["document"][starts]
     document_ids, document_index = _distinct_ids(document, documents)
     query_ids, query_index = _distinct_ids(lists["query"], queries)
@@ -324,11 +411,7 @@ def counts_in_order(
     key = np.add.reduceat(mixed(document_rank), first) if first.size else first
     context_rank, context_names = _sorted_context(lists["context"], context_values)
     by_id = np.lexsort((key, lengths, context_rank, codes_of(query_ids)[query_index]))
-    new_list = np.empty_like(by_id)
-    new_list[by_id] = np.arange(by_id.size)
-    row_order, _ = group_rows(new_list[of_list], document_rank)
-    new_row = np.empty_like(row_order)
-    new_row[row_order] = np.arange(row_order.size)
+    row_order, _ = group_rows(inverse(by_id)[of_list], document_rank)
     item = items.find(lists["query"][of_list][row_order], document[row_order])
     data = RankingDataset(
         features=items.features[item],
@@ -343,7 +426,7 @@ def counts_in_order(
         data=data,
         impressions=lists["impressions"][by_id],
         clicked_impressions=lists["clicked"][by_id],
-        cells=_cells({**cells, "row": new_row[candidate_of_cell]}, shown),
+        cells=_cells({**cells, "row": inverse(row_order)[candidate_of_cell]}, shown),
         planted=_cells({**tally.planted, "row": np.zeros(tally.planted["position"].size, np.int64)}),
         context=context_rank[by_id] if context_names else None,
         context_values=context_names,
@@ -366,15 +449,14 @@ def _sorted_context(codes: Integers, values: Sequence[str]) -> tuple[Integers, t
     return (rank[codes] if values else codes), tuple(names)
 
 
-def _cells(table: Columns, kept: NDArray[np.bool_] | None = None) -> Cells:
-    if kept is not None:
-        table = {name: values[kept] for name, values in table.items()}
-    names = [name for name in ("row", "position", "propensity") if name in table]
-    order, _ = group_rows(*(table[name] for name in names))
+def _cells(table: Columns, kept: NDArray[np.bool_] | slice = slice(None)) -> Cells:
+    table = {name: values[kept] for name, values in table.items()}
+    order, _ = group_rows(*(table[name] for name in ("row", "position", "propensity") if name in table))
+    columns: dict[str, Any] = {name: values[order] for name, values in table.items()}
     return Cells(
-        row=table["row"][order],
-        position=table["position"][order].astype(np.int32),
-        propensity=table["propensity"][order] if "propensity" in table else None,
-        impressions=table["impressions"][order],
-        clicks=table["clicks"][order],
+        columns["row"],
+        columns["position"].astype(np.int32),
+        columns.get("propensity"),
+        columns["impressions"],
+        columns["clicks"],
     )

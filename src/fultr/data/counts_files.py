@@ -9,7 +9,7 @@ the schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from fultr.arguments import Progress
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import require_columns
 from fultr.data.counts import Cells, CountedFile, Counts
-from fultr.data.dataset import RankingDataset
-from fultr.data.facts import ImpressionFacts
+from fultr.data.dataset import NOT_COLUMNS, RankingDataset
+from fultr.data.frames import feature_columns, group_series, id_series
 from fultr.data.grouping import group_numbers, group_rows
-from fultr.data.ids import UNKNOWN_GROUP, Ids, as_text, codes_of, text_series
-from fultr.data.table_files import Table, kind_of, open_table, write_table
+from fultr.data.ids import Ids, as_text, codes_of, encode_groups
+from fultr.data.table_files import Table, arrow_table, kind_of, open_table, write_table
+from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
 from fultr.files import atomic_write
 
@@ -36,6 +37,13 @@ COUNTS = "counts"
 ITEM, LIST, CELL, PLANTED = "item", "list", "cell", "planted"
 
 ROWS_A_PART = 1 << 16
+
+MODELS: dict[str, Callable[[Any], Any]] = {
+    "position_bias": PositionBias.from_dict,
+    "noise": ClickNoise.from_dict,
+    "facts": ImpressionFacts.from_dict,
+}
+"""The fields of counts that are written as mappings, and what makes a value of each."""
 
 
 def holds_counts(path: str | Path | Table) -> bool:
@@ -56,92 +64,55 @@ def write_counts(counts: Counts, path: str | Path) -> None:
     if Path(path).suffix.lower() not in (".parquet", ".pq"):
         raise InputError("counts are written to a .parquet file; name it so", file=path)
     frames = _frames(counts)
-    schema = pl.concat([frame.clear() for frame in frames], how="diagonal").to_arrow().schema
-
-    def parts() -> Iterator[pa.Table]:
-        for frame in frames:
-            for start in range(0, frame.height, ROWS_A_PART):
-                part = frame.slice(start, ROWS_A_PART).to_arrow()
-                missing = {field.name: pa.nulls(part.num_rows, field.type) for field in schema}
-                columns = {
-                    name: part[name] if name in part.column_names else missing[name] for name in missing
-                }
-                yield pa.table(columns)
-
+    no_rows = pl.concat([frame.clear() for frame in frames], how="diagonal")
+    parts = (
+        arrow_table(pl.concat([no_rows, frame.slice(start, ROWS_A_PART)], how="diagonal"))
+        for frame in frames
+        for start in range(0, frame.height, ROWS_A_PART)
+    )
     with atomic_write(path) as temporary:
-        write_table(temporary, schema, _metadata(counts), parts(), as_csv=False)
+        write_table(temporary, arrow_table(no_rows).schema, _metadata(counts), parts, as_csv=False)
 
 
 def _frames(counts: Counts) -> list[pl.DataFrame]:
-    """Return items, lists and cells as frames, each with the columns that it has."""
-    data, cells = counts.data, counts.cells
+    """Return items, lists, cells and planted items as frames, each with the columns that it has."""
+    data = counts.data
     query = np.arange(len(data)) if data.query_id is None else data.query_id
     document = np.arange(data.rows) if data.doc_id is None else data.doc_id
     order, starts = group_rows(codes_of(query)[data.list_of_row], codes_of(document))
     first, item_of_row = order[starts], group_numbers(order, starts)
-    group = pl.Series(data.group[first].astype(np.int64))
-    names = pl.Series("group", [*data.group_names, None], dtype=pl.String)
-    width = data.features.shape[1]
-    columns: dict[str, Any] = {
-        "kind": pl.repeat(ITEM, first.size, eager=True),
-        "query_id": _series(query[data.list_of_row[first]]),
-        "doc_id": _series(document[first]),
-        "group": names.gather(pl.Series(np.where(group < 0, len(data.group_names), group))),
+    items = {
+        "query_id": id_series(query, data.list_of_row[first]),
+        "doc_id": id_series(document, first),
+        "group": group_series(data.group_names, data.group[first]),
+        **(feature_columns(data, data.features[first], "list") if data.feature_names else {}),
     }
-    if width:
-        columns["features"] = pl.Series(data.features[first], dtype=pl.Array(pl.Float32, width))
-    items = pl.DataFrame(columns)
-    rows = pl.DataFrame({"list": data.list_of_row, "items": item_of_row})
-    lists = (
-        rows.group_by("list", maintain_order=True)
-        .agg("items")
-        .with_columns(
-            kind=pl.lit(LIST),
-            impressions=pl.Series(counts.impressions),
-            clicks=pl.Series(counts.clicked_impressions),
-            context=pl.Series(np.zeros(len(data), np.int64) if counts.context is None else counts.context),
-        )
+    lists = {
+        "items": pl.DataFrame({"list": data.list_of_row, "item": item_of_row})
+        .group_by("list", maintain_order=True)
+        .agg("item")["item"],
+        "impressions": counts.impressions,
+        "clicks": counts.clicked_impressions,
+        "context": np.zeros(len(data), np.int64) if counts.context is None else counts.context,
+    }
+    cells, planted = (
+        {name: values for name, values in vars(table).items() if values is not None and name != "row"}
+        for table in (counts.cells, counts.planted)
     )
-    found = [items, lists]
-    for kind, table in ((CELL, cells), (PLANTED, counts.planted)):
-        frame = pl.DataFrame(
-            {
-                "kind": pl.repeat(kind, table.row.size, eager=True),
-                "position": table.position,
-                "impressions": table.impressions,
-                "clicks": table.clicks,
-            }
-        )
-        if table.propensity is not None:
-            frame = frame.with_columns(propensity=pl.Series(table.propensity))
-        if kind == CELL:
-            frame = frame.with_columns(
-                list=pl.Series(data.list_of_row[table.row]), item=pl.Series(item_of_row[table.row])
-            )
-        found.append(frame)
-    return found
-
-
-def _series(ids: Ids) -> pl.Series:
-    return text_series(ids) if ids.dtype.kind == "T" else pl.Series(ids)
+    cells |= {"list": data.list_of_row[counts.cells.row], "item": item_of_row[counts.cells.row]}
+    kinds = {ITEM: items, LIST: lists, CELL: cells, PLANTED: planted}
+    return [pl.DataFrame(columns).with_columns(kind=pl.lit(kind)) for kind, columns in kinds.items()]
 
 
 def _metadata(counts: Counts) -> dict[str, Any]:
-    data = counts.data
+    data, plain = counts.data, ("empties_dropped", "origin", "context_name", "context_values")
+    models = {name: getattr(counts, name) for name in MODELS}
     return {
         "kind": COUNTS,
-        "position_bias": None if counts.position_bias is None else counts.position_bias.to_dict(),
-        "noise": None if counts.noise is None else counts.noise.to_dict(),
-        "empties_dropped": counts.empties_dropped,
-        "origin": counts.origin,
-        "context_name": counts.context_name,
-        "context_values": counts.context_values,
-        "facts": None if counts.facts is None else counts.facts.to_dict(),
+        **{name: None if model is None else model.to_dict() for name, model in models.items()},
+        **{name: getattr(counts, name) for name in plain},
+        **{name: getattr(data, name) for name in NOT_COLUMNS},
         "files": [file._asdict() for file in counts.files],
-        "group_names": data.group_names,
-        "feature_names": data.feature_names,
-        "group_columns": data.group_columns,
-        "source": data.source,
         "has_query_ids": data.query_id is not None,
         "has_doc_ids": data.doc_id is not None,
         "has_propensity": counts.cells.propensity is not None,
@@ -186,15 +157,14 @@ def _checked(rows: pl.DataFrame, about: dict[str, Any]) -> Counts:
     names = [str(name) for name in about["feature_names"]]
     features = np.empty((items.height, 0), dtype=np.float32)
     if names:
-        features = np.asarray(items["features"].to_numpy(), dtype=np.float32).reshape(
-            items.height, len(names)
-        )
+        values = np.asarray(items["features"].to_numpy(), dtype=np.float32)
+        features = values.reshape(items.height, len(names))
     query = _ids(items["query_id"])[item_of_row]
     _require((codes_of(query) == codes_of(query)[offsets[:-1]][of_list]).all(), "query_id")
     data = RankingDataset(
         features[item_of_row],
         offsets,
-        group=items["group"].to_list() and np.array(_codes(items["group"], group_names))[item_of_row],
+        group=encode_groups(items["group"].to_list(), group_names)[0][item_of_row],
         group_names=group_names,
         query_id=query[offsets[:-1]] if about["has_query_ids"] else None,
         doc_id=_ids(items["doc_id"])[item_of_row] if about["has_doc_ids"] else None,
@@ -213,33 +183,26 @@ def _checked(rows: pl.DataFrame, about: dict[str, Any]) -> Counts:
         clicked_impressions=clicked,
         cells=_cells(cells, row, about["has_propensity"]),
         planted=_cells(planted, np.zeros(planted.height, dtype=np.int64), about["has_propensity"]),
-        position_bias=_made(about["position_bias"], PositionBias.from_dict),
-        noise=_made(about["noise"], ClickNoise.from_dict),
+        **{name: None if about[name] is None else make(about[name]) for name, make in MODELS.items()},
         empties_dropped=about["empties_dropped"] is True,
         origin=dict(about["origin"]),
         context=context,
         context_name=str(about["context_name"]),
         context_values=tuple(str(value) for value in about["context_values"]),
-        facts=_made(about["facts"], ImpressionFacts.from_dict),
         files=tuple(CountedFile(str(f["name"]), int(f["rows"]), str(f["sha256"])) for f in about["files"]),
     )
     _require((counts.shown() <= np.repeat(impressions, lengths)).all(), "impressions")
     return counts
 
 
-def _made(content: Any, make: Callable[[Any], Any]) -> Any:
-    return None if content is None else make(content)
-
-
 def _rows_of_cells(
     cells: pl.DataFrame, of_list: NDArray[np.int64], item_of_row: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    known = pl.DataFrame({"list": of_list, "item": item_of_row}).with_row_index("row")
-    found = cells.select("list", "item").join(known, on=["list", "item"], how="left", maintain_order="left")[
-        "row"
-    ]
-    _require(not found.null_count(), "item")
-    return np.asarray(found.to_numpy().astype(np.int64))
+    keys = ["list", "item"]
+    rows = pl.DataFrame({"list": of_list, "item": item_of_row}).with_row_index("row")
+    row = cells.select(keys).join(rows, on=keys, how="left", maintain_order="left")["row"]
+    _require(not row.null_count(), "item")
+    return np.asarray(row.to_numpy().astype(np.int64))
 
 
 def _cells(frame: pl.DataFrame, row: NDArray[np.int64], has_propensity: bool) -> Cells:
@@ -265,12 +228,6 @@ def _ids(column: pl.Series) -> Ids:
         not column.null_count() and (column.dtype.is_integer() or column.dtype == pl.String), column.name
     )
     return as_text(column) if column.dtype == pl.String else np.asarray(column.to_numpy().astype(np.int64))
-
-
-def _codes(column: pl.Series, names: list[str]) -> list[int]:
-    known: dict[str | None, int] = {name: code for code, name in enumerate(names)}
-    known[None] = UNKNOWN_GROUP
-    return [known[label] for label in column.to_list()]
 
 
 def _require(holds: Any, column: str) -> None:

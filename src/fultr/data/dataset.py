@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
-from fultr.data.dataset_fields import (
+from fultr.data.fields import (
     as_features,
     as_groups,
     as_ids_of,
@@ -19,6 +21,7 @@ from fultr.data.dataset_fields import (
     column_names_of,
     numbered_names,
 )
+from fultr.data.frames import frame_of_lists
 from fultr.data.grouping import first_repeat
 from fultr.data.ids import (
     UNKNOWN_GROUP,
@@ -34,17 +37,6 @@ from fultr.errors import InputError
 
 NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source")
 """The fields of a dataset that are no columns."""
-
-
-@dataclass(frozen=True)
-class PaddedBatch:
-    """Some lists as rectangular arrays; `mask` is False where a shorter list was filled up."""
-
-    lists: NDArray[np.int64]
-    features: NDArray[np.float32]
-    mask: NDArray[np.bool_]
-    group: NDArray[np.int32]
-    relevance: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -131,11 +123,11 @@ class RankingDataset:
             group=codes,
             group_names=code_names,
             relevance=None if relevance is None else as_relevance(relevance, rows),
-            query_id=as_ids_of(query_id, "query_id", starts.size - 1, "list"),
-            doc_id=as_ids_of(doc_id, "doc_id", rows, "row"),
+            query_id=as_ids_of(query_id, "query_id", starts.size - 1, "lists"),
+            doc_id=as_ids_of(doc_id, "doc_id", rows, "rows"),
             feature_names=names,
             group_columns=columns,
-            comment=as_ids_of(comment, "comment", rows, "row"),
+            comment=as_ids_of(comment, "comment", rows, "rows"),
             source=source,
         )
         repeat = None if self.doc_id is None else first_repeat(self.list_of_row, codes_of(self.doc_id))
@@ -165,6 +157,26 @@ class RankingDataset:
         columns.pop("qid")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(code))])
         return cls(offsets=offsets, query_id=query[first], feature_names=names, **columns)
+
+    @property
+    def data(self) -> RankingDataset:
+        """The lists themselves, as `data` of a log are its lists."""
+        return self
+
+    def compact(self) -> RankingDataset:
+        """Return the lists themselves, as `ClickLog.compact` returns the counts of a log."""
+        return self
+
+    def with_lists(self, lists: RankingDataset) -> RankingDataset:
+        """Return other lists, as `with_lists` of a log returns the same clicks on other lists."""
+        return lists
+
+    def split(
+        self, share: float, seed: int | np.random.Generator = 0
+    ) -> tuple[RankingDataset, RankingDataset]:
+        """Split by query: all lists of a query go to one side, `share` of the queries to the second."""
+        in_second = self.choose_queries(share, seed)
+        return self[~in_second], self[in_second]
 
     @property
     def rows(self) -> int:
@@ -235,41 +247,16 @@ class RankingDataset:
             raise InputError(f"there are {queries} queries to draw from", column="size", value=size)
         return self[self._draw_queries(int(size), seed)]
 
-    def batches(self, size: int, seed: int | np.random.Generator | None = None) -> Iterator[PaddedBatch]:
-        """Yield all lists in padded batches of `size`, in order or, with a seed, shuffled."""
-        whole_number(size, "size", least=1)
-        order = np.arange(len(self))
-        if seed is not None:
-            random_generator(seed).shuffle(order)
-        for start in range(0, order.size, size):
-            yield self.padded(order[start : start + size])
-
-    def padded(self, lists: NDArray[np.int64]) -> PaddedBatch:
-        """Return the given lists as rectangular arrays with a mask."""
-        lengths = self.lengths[lists]
-        width = int(lengths.max(initial=0))
-        mask = np.arange(width) < lengths[:, None]
-        rows = rows_of(self.offsets, lists)
-
-        def filled(values: NDArray[Any], filler: float) -> NDArray[Any]:
-            padded = np.full((*mask.shape, *values.shape[1:]), filler, dtype=values.dtype)
-            padded[mask] = values[rows]
-            return padded
-
-        return PaddedBatch(
-            lists=lists,
-            features=filled(self.features, 0),
-            mask=mask,
-            group=filled(self.group, UNKNOWN_GROUP),
-            relevance=None if self.relevance is None else filled(self.relevance, 0),
-        )
-
     def binarize(self, threshold: float) -> RankingDataset:
         """Turn graded judgments into relevance: 1 from `threshold` on, 0 below it."""
         if self.relevance is None:
             raise InputError("there is no relevance to binarize", column="relevance")
         checked_number(threshold, "threshold", "must be a number", lambda given: given == given)
         return replace(self, relevance=(self.relevance >= threshold).astype(np.float32))
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars frame with a row for each item; see `frame_of_lists`."""
+        return frame_of_lists(self)
 
     def describe(self) -> dict[str, Any]:
         """Return what the data holds, as plain values that can be printed or written as JSON."""
@@ -371,3 +358,29 @@ def named_groups(names: Sequence[str]) -> list[tuple[int, str]]:
 def _mean(values: NDArray[Any]) -> float:
     """Return the mean, 0 of nothing; in double, since a sum of floats may be beyond what a float holds."""
     return float(values.mean(dtype=np.float64)) if values.size else 0.0
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """Labelled data in three parts; a query id that stands in two of them is an error."""
+
+    train: RankingDataset
+    valid: RankingDataset
+    test: RankingDataset
+
+    def __post_init__(self) -> None:
+        refuse_shared_queries(dict(self))
+
+    def __iter__(self) -> Iterator[tuple[str, RankingDataset]]:
+        yield from (("train", self.train), ("valid", self.valid), ("test", self.test))
+
+
+def refuse_shared_queries(parts: dict[str, RankingDataset]) -> None:
+    """Raise if two parts hold a query of the same id: what is learned on one would leak into the other."""
+    query_ids = {
+        name: set() if data.query_id is None else set(data.query_id.tolist()) for name, data in parts.items()
+    }
+    for earlier, name in combinations(query_ids, 2):
+        if shared := query_ids[earlier] & query_ids[name]:
+            problem = f"the query stands in two splits, {earlier} and {name}; split by query"
+            raise InputError(problem, column="query_id", value=min(shared))

@@ -4,16 +4,18 @@ Both hold a row for each item with the columns `query_id`, `doc_id`, `list`, `re
 `comment` (those that the data has), and its features. An Arrow file holds these as one list column read in
 place, without a copy, at the speed of the disk. A Parquet file is smaller and holds a column for each
 feature, which every tool can read, and which loads faster than a list column does. All else stands as JSON
-in the metadata of the schema.
+in the metadata of the schema. Tables of others have rows in any order and columns of any type.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
@@ -21,23 +23,30 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress
 from fultr.data import columns
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, refuse_double_names, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, check_unique_names, require_columns
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset
-from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids
-from fultr.data.labelled_tables import ID_COLUMNS, KIND, labelled_dataset
+from fultr.data.grouping import first_repeat
+from fultr.data.id_codes import IdCodes, encode_ids
+from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids, document_twice, order_of_appearance
 from fultr.data.table_files import (
     FORMAT_VERSION,
     METADATA_KEY,
     UNREADABLE,
+    Batch,
+    Table,
     damaged,
     open_table,
     read_arrow,
     schema_metadata,
     table_of,
 )
+from fultr.data.tally import Columns
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
+KIND = "dataset"
+ID_COLUMNS = ("query_id", "doc_id", "comment")
+OTHER_COLUMNS = (*ID_COLUMNS, "list", "group")
 ROWS_A_GROUP = 1 << 16
 
 
@@ -222,7 +231,7 @@ def _check_metadata(about: dict[str, Any], schema: pa.Schema, file: Path) -> Non
     good = are("feature_names", str) and are("group_names", str) and are("group_columns", int)
     if not good or type(about.get("source")) is not str or type(about.get("has_query_ids")) is not bool:
         raise InputError("its fultr metadata is damaged", file=file)
-    refuse_double_names(schema.names, file)
+    check_unique_names(schema.names, file)
 
 
 def _starts(column: pa.ChunkedArray, place: Place) -> NDArray[np.int64]:
@@ -253,3 +262,124 @@ def _group_codes(column: pa.ChunkedArray, names: list[str], place: Place) -> NDA
     problem = f"unknown group; expected one of: {', '.join(names)}"
     place.check(unknown, problem, "group", labels)
     return np.asarray(codes.fill_null(UNKNOWN_GROUP), dtype=np.int32)
+
+
+def labelled_dataset(table: Table) -> RankingDataset:
+    """Make a dataset of a table that is not ours."""
+    if table.metadata.get("kind", KIND) != KIND:
+        raise InputError(f"holds no dataset; it was written as {table.metadata['kind']}", file=table.file)
+    names = table.schema.names
+    if "relevance" not in names and "label" not in names and {"impression_id", "click"} <= set(names):
+        problem = "looks like a click log, not like labelled data; logs are .parquet or .csv, for read_log"
+        raise InputError(problem, file=table.file)
+    label = label_of(table) or "relevance"
+    require_columns(names, ("query_id", label), table.file)
+    return lists_of(table, _feature_columns(table, label), label)[0]
+
+
+def label_of(table: Table) -> str | None:
+    """Return the column with the relevance of rows, if there is one."""
+    return next((name for name in ("relevance", "label") if name in table.schema.names), None)
+
+
+def lists_of(
+    table: Table, features: list[str], label: str | None
+) -> tuple[RankingDataset, NDArray[np.int64]]:
+    """Return the rows of a table as lists, and the index in the table of each row of the lists.
+
+    Its columns `list`, `query_id`, `doc_id`, `group`, `comment` and the one with the relevance, `label`, are
+    read if there are any. Rows of a query are one list; without queries, all rows are. `features` are columns
+    of numbers, or one list column.
+    """
+    names = table.schema.names
+    wanted = [name for name in (*OTHER_COLUMNS, *([label] if label else ())) if name in names]
+    codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "doc_id", "group")}
+    place, batches = Place(), []
+    for batch, place in table.batches([*wanted, *features]):
+        batches.append(_checked(batch, place, codes, label, features))
+    if not batches:
+        raise InputError("has no rows", file=table.file)
+    if len({checked["features"].shape[1] for checked in batches}) > 1:
+        raise InputError("the number of features differs between rows", file=table.file, column=LIST_COLUMN)
+    rows = {name: np.concatenate([checked[name] for checked in batches]) for name in batches[0]}
+    del batches
+    one_list = np.zeros(rows["row"].size, dtype=np.int64)
+    list_of_row, first = order_of_appearance(rows.get("list", rows.get("query_id", one_list)))
+    _check_lists(rows, list_of_row, first[list_of_row], codes["doc_id"], replace(place, numbers=rows["row"]))
+    order = np.argsort(list_of_row, kind="stable")
+    labels = codes["group"].texts.to_list()
+    recode = np.array([*map(sorted(labels).index, labels), UNKNOWN_GROUP], dtype=np.int32)
+    prefixed = all(name.startswith(FEATURE_PREFIX) for name in features)
+    try:
+        data = RankingDataset(
+            rows["features"][order],
+            np.concatenate([[0], np.cumsum(np.bincount(list_of_row))]),
+            group=recode[rows["group"][order]] if "group" in rows else None,
+            group_names=sorted(labels),
+            relevance=rows["relevance"][order] if "relevance" in rows else None,
+            query_id=codes["query_id"].ids(rows["query_id"][first]) if "query_id" in rows else None,
+            doc_id=codes["doc_id"].ids(rows["doc_id"][order]) if "doc_id" in rows else None,
+            feature_names=()
+            if features == [LIST_COLUMN]
+            else [name.removeprefix(FEATURE_PREFIX if prefixed else "") for name in features],
+            comment=rows["comment"][order] if "comment" in rows else None,
+        )
+    except InputError as error:
+        raise error if table.file is None else error.located(table.file) from None
+    return data, order
+
+
+def _feature_columns(table: Table, label: str) -> list[str]:
+    if LIST_COLUMN in table.schema.names:
+        return [LIST_COLUMN]
+    others = [field for field in table.own_fields if field.name not in (*OTHER_COLUMNS, label)]
+    for field in others:
+        if not table.is_text and not columns.is_number(field.type):
+            problem = f"a feature must be a number, not {field.type}; leave the column out or encode it"
+            raise InputError(problem, file=table.file, column=field.name)
+    if not others:
+        problem = "the column is missing, and there is no other column of numbers to use as a feature"
+        raise InputError(problem, file=table.file, column=LIST_COLUMN)
+    return [field.name for field in others]
+
+
+def _checked(
+    batch: Batch, place: Place, codes: dict[str, IdCodes], label: str | None, features: list[str]
+) -> Columns:
+    """Return the rows of a batch, with codes for ids and groups."""
+    size = len(next(iter(batch.values())))
+    rows: Columns = {"row": place.rows(size)}
+    for name in ("query_id", "list", "doc_id"):
+        if name in batch:
+            rows[name] = encode_ids(codes[name], columns.ids(batch[name], name, place), name, place)
+    if "group" in batch:
+        labels = columns.labels(batch["group"], "group", place)
+        rows["group"] = codes["group"].encode(pl.Series(pl.from_arrow(labels)))
+    if "comment" in batch:
+        comment = columns.labels(batch["comment"], "comment", place).fill_null("")
+        rows["comment"] = comment.to_numpy(zero_copy_only=False).astype(TEXT)
+    if label is not None:
+        relevance = columns.numbers(batch[label], label, place)
+        with np.errstate(over="ignore"):
+            rows["relevance"] = relevance.astype(np.float32)
+        wrong = ~(np.isfinite(rows["relevance"]) & (relevance >= 0))
+        place.check(wrong, "must be finite and 0 or more", label, relevance)
+    rows["features"] = columns.feature_table({name: batch[name] for name in features}, size, place)
+    return rows
+
+
+def _check_lists(
+    rows: Columns, list_of_row: NDArray[np.int64], first: NDArray[np.int64], documents: IdCodes, place: Place
+) -> None:
+    """Refuse a list of two queries, or with a document twice; `first` is the first row of each one's list."""
+    query = rows.get("query_id", list_of_row)
+    differs = np.flatnonzero(query != query[first])
+    if differs.size:
+        row = place.shown(rows["row"][first[differs[0]]])
+        raise place.error(f"the list has another query in row {row}", differs[0], "query_id")
+    repeat = first_repeat(list_of_row, rows["doc_id"]) if "doc_id" in rows else None
+    if repeat is not None:
+        first_row, second_row = (place.shown(rows["row"][index]) for index in repeat)
+        document = documents.ids(rows["doc_id"])[repeat[1]]
+        error = document_twice(first_row, second_row, "list", document)
+        raise error if place.file is None else error.located(place.file)

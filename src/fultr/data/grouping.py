@@ -29,18 +29,7 @@ def dense(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 class Packing:
-    """How columns of integers are packed into one key that sorts as the columns do.
-
-    Parameters
-    ----------
-    columns
-        The columns, the most significant first.
-
-    Attributes
-    ----------
-    fits
-        Whether one key has bits enough.
-    """
+    """How columns of integers, the most significant first, are packed into one key that sorts as they do."""
 
     def __init__(self, columns: list[NDArray[Any]]) -> None:
         self.types = [column.dtype for column in columns]
@@ -101,11 +90,27 @@ def run_starts(values: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
 
 
+def run_numbers(starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return which run each of `size` rows is in, from 0, given what `run_starts` returns."""
+    return np.repeat(np.arange(starts.size), np.diff(np.append(starts, size)))
+
+
 def group_numbers(order: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the group of each row, given what `group_rows` returns."""
-    numbers = np.empty(order.size, dtype=np.int64)
-    numbers[order] = np.repeat(np.arange(starts.size), np.diff(np.append(starts, order.size)))
-    return numbers
+    return run_numbers(starts, order.size)[inverse(order)]
+
+
+def inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the inverse of a permutation."""
+    places = np.empty_like(order)
+    places[order] = np.arange(order.size)
+    return places
+
+
+def first_equals(*columns: NDArray[Any]) -> NDArray[np.int64]:
+    """Return for each row the first one that equals it in all columns."""
+    order, starts = group_rows(*columns)
+    return order[starts][group_numbers(order, starts)]
 
 
 def first_repeat(*columns: NDArray[Any]) -> tuple[int, int] | None:
@@ -113,9 +118,6 @@ def first_repeat(*columns: NDArray[Any]) -> tuple[int, int] | None:
     in_order = np.sort(sort_key(*columns))
     if not (in_order[1:] == in_order[:-1]).any():
         return None
-    order, starts = group_rows(*columns)
-    repeats = np.ones(order.size, dtype=np.bool_)
-    repeats[starts] = False
-    second = int(order[repeats].min())
-    first = int(order[starts[group_numbers(order, starts)[second]]])
-    return first, second
+    first = first_equals(*columns)
+    second = int(np.argmax(first != np.arange(first.size)))
+    return int(first[second]), second

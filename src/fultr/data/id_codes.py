@@ -25,12 +25,8 @@ LONGEST_INTEGER = len(str(LARGEST_WHOLE)) + 1
 class IdCodes:
     """Codes of the ids of one column: an integer stands for itself, text for its place in one dictionary.
 
-    Threads may share it.
-
-    Parameters
-    ----------
-    may_be_integers
-        Whether text is but a way to write integers, if all of it can be read so, as in a CSV file.
+    Threads may share it. With `may_be_integers`, text is but a way to write integers, if all of it can be
+    read so, as in a CSV file.
     """
 
     def __init__(self, *, may_be_integers: bool = False) -> None:

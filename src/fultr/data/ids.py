@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import LARGEST_WHOLE
-from fultr.data.grouping import dense
+from fultr.data.grouping import dense, inverse
 from fultr.errors import InputError
 
 Ids = NDArray[Any]
@@ -45,14 +45,14 @@ def as_ids(values: ArrayLike, column: str) -> Ids:
     if array.dtype.kind == "f":  # also what numpy makes of a small and of a very large whole number
         array = np.asarray(values, dtype=object)
     whole = [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in array]
-    kind = int if any(whole) or not array.size else str
+    are_whole = any(whole) or not array.size
     for row, (value, is_whole) in enumerate(zip(array, whole, strict=True), start=1):
-        if not (is_whole if kind is int else isinstance(value, str)):
+        if not (is_whole if are_whole else isinstance(value, str)):
             problem = "ids must be all whole numbers or all text, none missing"
             raise InputError(problem, row=row, column=column, value=value)
-        if kind is int and not -LARGEST_WHOLE - 1 <= int(value) <= LARGEST_WHOLE:
+        if are_whole and not -LARGEST_WHOLE - 1 <= int(value) <= LARGEST_WHOLE:
             raise InputError(ID_TOO_LARGE, row=row, column=column, value=value)
-    return array.astype(np.int64 if kind is int else TEXT)
+    return array.astype(np.int64 if are_whole else TEXT)
 
 
 def check_size(values: NDArray[Any], size: int, units: str, column: str) -> None:
@@ -91,11 +91,9 @@ def as_text(texts: pl.Series) -> Ids:
 
 def order_of_appearance(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Renumber codes in the order they first appear; also return where each first appears."""
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    _, first, index = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return rank[inverse], first[order]
+    return inverse(order)[index], first[order]
 
 
 def encode_groups(

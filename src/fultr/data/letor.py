@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
@@ -19,15 +22,15 @@ from fultr.data.grouping import run_starts
 from fultr.data.id_codes import as_integers
 from fultr.data.ids import TEXT, Ids, order_of_appearance
 from fultr.errors import InputError
-from fultr.files import existing_file
-
-Number = TypeVar("Number", bound=np.generic)
+from fultr.files import atomic_write, existing_file
 
 BLOCK_BYTES = 1 << 20
 """Text parsed at a time: small against any data whose memory matters, large against the cost of a call."""
 
 LONGEST_LINE = 1 << 26
 SPARE_ROWS = 1.1
+"""For how many times the rows that are expected room is reserved."""
+
 FLOAT32_LIMIT = float.fromhex("0x1.ffffffp+127")
 """The smallest double that is beyond float32 when rounded."""
 
@@ -87,87 +90,75 @@ class _Rows:
     """The rows parsed so far, in arrays reserved ahead for the rows that are still expected.
 
     Memory that is reserved and not yet written to is not taken from the machine. So one table, filled in
-    place, is all that reading needs, whatever the number of rows.
+    place, is all that reading needs, unless later rows are much shorter or have larger indices.
     """
 
     def __init__(self, file: Path, integer_queries: bool) -> None:
         self.file = file
         self.integer_queries = integer_queries
-        self.count = self.width = self.largest_index = 0
-        self.values = np.empty(0, dtype=np.float32)
+        self.count = self.largest_index = 0
+        self.features = np.empty((0, 0), dtype=np.float32)
         self.relevance = np.empty(0, dtype=np.float32)
         self.query = np.empty(0, dtype=np.int64)
         self.query_codes: dict[str, int] = {}
         self.comments: list[Ids] = []
         self.documents: list[Ids] | None = []
 
-    def parse(self, text: NDArray[np.uint8], line: int, share: float) -> int:
-        """Parse a block of text that starts at `line`; return its number of lines.
+    def parse(self, content: bytes, line: int, share: float) -> int:
+        """Parse a block of text that starts at `line`; return the line after it.
 
         `share` is the part of the file that has been read with this block.
         """
-        lines = kernel.count_lines(text)
+        text = np.frombuffer(content, dtype=np.uint8)
+        lines = content.count(b"\n")
         spans = np.empty((lines, 4), dtype=np.int64)
         unsure = np.empty((64, 5), dtype=np.int64)
-        position = len(BYTE_ORDER_MARK) if line == 1 and bytes(text[:3]) == BYTE_ORDER_MARK else 0
-        reason, needed, index, done = kernel.TOO_NARROW, self.count + lines, 0, 0
+        position = len(BYTE_ORDER_MARK) if line == 1 and content.startswith(BYTE_ORDER_MARK) else 0
+        reason, needed, index = kernel.TOO_NARROW, self.count + lines, 0
         while reason != kernel.DONE:
-            self._reserve(needed, int(needed / share * SPARE_ROWS), max(self.width, index), line + done)
-            arrays = (self._features(needed), self.relevance, self.query, spans, unsure)
+            self._reserve(needed, int(needed / share * SPARE_ROWS), index, line)
+            arrays = (self.features, self.relevance, self.query, spans, unsure)
             reason, position, count, parsed, unsure_count, index = kernel.parse_lines(
                 text, position, self.count, *arrays, self.integer_queries
             )
-            self._parse_unsure(text, unsure[:unsure_count], line + done)
-            self._add_words(text, spans[: count - self.count])
+            self._parse_unsure(text, unsure[:unsure_count], line)
+            self._add_words(content, spans[: count - self.count])
             self.count, self.largest_index = count, max(self.largest_index, index)
-            done += parsed
+            line += parsed
             if reason == kernel.BAD_LINE:
-                raise _explained(_line_at(text, position), self.file, line + done)
+                raise _explained(content[position:].partition(b"\n")[0], self.file, line)
             if reason == kernel.TEXT_QUERY:
                 raise _TextQueryError
             if reason == kernel.TOO_MANY_UNSURE:
                 unsure = np.empty((2 * unsure.shape[0], 5), dtype=np.int64)
-        return lines
-
-    def finished(self) -> NDArray[np.float32]:
-        """Return the table of the rows parsed, with as many columns as there are features."""
-        self._change_width(self.largest_index)
-        return self._features(self.count)
-
-    def _features(self, rows: int) -> NDArray[np.float32]:
-        return self.values[: rows * self.width].reshape(rows, self.width)
+        return line
 
     def _reserve(self, needed: int, expected: int, width: int, line: int) -> None:
-        """Enlarge the buffers for `needed` rows of `width` features, if possible for all `expected` ones."""
-        if width > self.width and self.count:
+        """Make room for `needed` rows of `width` features, if possible for all `expected` ones."""
+        rows, old_width = self.features.shape
+        if needed <= rows and width <= old_width:
+            return
+        if width > old_width and self.count:
             # moving the rows is dear: add a quarter at once, in case this happens again and again
-            width = min(max(width, self.width + self.width // 4), kernel.LARGEST_INDEX)
-        if needed > self.relevance.size or needed * width > self.values.size:
-            most = _memory_of_machine() // (4 * max(1, width))
-            if needed > most:
-                raise self._too_large(needed, width, line)
-            capacity = max(needed, min(expected, most))
-            try:
-                self.values = _enlarged(self.values, self.count * self.width, capacity * width)
-                self.relevance = _enlarged(self.relevance, self.count, capacity)
-                self.query = _enlarged(self.query, self.count, capacity)
-            except MemoryError:
-                raise self._too_large(capacity, width, line) from None
-        if width != self.width:
-            self._change_width(width)
-
-    def _change_width(self, width: int) -> None:
-        kernel.change_width(self.values, self.count, self.width, width)
-        self.width = width
-
-    def _too_large(self, rows: int, width: int, line: int) -> InputError:
-        size = f"{rows} rows of {width} features need {rows * width * 4 / 1e9:.1f} GB"
-        problem = f"{size}, more than this machine has; check the feature indices or split the file"
-        return InputError(problem, file=self.file, row=line, column=str(width))
+            width = min(max(width, old_width + old_width // 4), kernel.LARGEST_INDEX)
+        width = max(width, old_width)
+        most = _memory_of_machine() // (4 * max(1, width))
+        rows, features = max(rows, needed, min(expected, most)), None
+        with suppress(MemoryError):
+            if needed <= most:
+                self.relevance = _enlarged(self.relevance, rows)
+                self.query = _enlarged(self.query, rows)
+                features = np.empty((rows, width), dtype=np.float32)
+        if features is None:
+            size = f"{needed} rows of {width} features need {needed * width * 4 / 1e9:.1f} GB"
+            problem = f"{size}, more than this machine has; check the feature indices or split the file"
+            raise InputError(problem, file=self.file, row=line, column=str(width))
+        features[: self.count, :old_width] = self.features[: self.count]
+        features[: self.count, old_width:] = 0.0
+        self.features = features
 
     def _parse_unsure(self, text: NDArray[np.uint8], unsure: NDArray[np.int64], line: int) -> None:
         """Parse the numbers of which the compiled loop was not sure."""
-        features = self._features(self.values.size // self.width if self.width else 0)
         for row, column, start, stop, lines in unsure.tolist():
             word = bytes(text[start:stop]).decode("ascii")
             value = float(word)
@@ -178,9 +169,9 @@ class _Rows:
             if is_label:
                 self.relevance[row] = value
             else:
-                features[row, column] = value
+                self.features[row, column] = value
 
-    def _add_words(self, text: NDArray[np.uint8], spans: NDArray[np.int64]) -> None:
+    def _add_words(self, text: bytes, spans: NDArray[np.int64]) -> None:
         """Keep the query ids, where they are text, and the comments of the rows just parsed."""
         comments = [""] * len(spans)
         # in most files there is neither, and then the rows need not be looked at one by one
@@ -202,13 +193,18 @@ class _Rows:
 
 
 def _parse_file(file: Path, block_bytes: int, progress: Progress | None, *, integer_queries: bool) -> _Rows:
-    rows = _Rows(file, integer_queries)
-    line, seen, size = 1, 0, file.stat().st_size
+    size, seen, line = file.stat().st_size, 0, 1
     try:
         with file.open("rb", buffering=0) as handle:
+            head = handle.read(8)
+            kind = next((kind for magic, kind in KINDS_OF_FILE.items() if head.startswith(magic)), None)
+            if kind is not None:
+                raise InputError(f"is no LETOR text but {kind}", file=file)
+            rows = _Rows(file, integer_queries)
+            handle.seek(0)
             for text in _blocks(handle, file, block_bytes):
-                seen += text.size
-                line += rows.parse(text, line, min(1.0, seen / size))
+                seen += len(text)
+                line = rows.parse(text, line, min(1.0, seen / size))
                 if progress is not None:
                     progress(min(seen, size), size)
     except OSError as error:
@@ -216,37 +212,28 @@ def _parse_file(file: Path, block_bytes: int, progress: Progress | None, *, inte
     return rows
 
 
-def _blocks(handle: IO[bytes], file: Path, block_bytes: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield the text in blocks of whole lines; a block is only good until the next is asked for."""
-    buffer = bytearray(block_bytes + 1)
-    held, head = 0, b""
-    while True:
-        read = handle.readinto(memoryview(buffer)[held:-1])  # type: ignore[attr-defined]
-        if not read:
-            break
-        filled = held + read
-        head = head or bytes(buffer[:8])
-        if buffer.find(0, held, filled) >= 0:
-            kind = next((kind for magic, kind in KINDS_OF_FILE.items() if head.startswith(magic)), "binary")
-            raise InputError(f"is no LETOR text but {kind}", file=file)
-        stop = buffer.rfind(b"\n", held, filled) + 1
+def _blocks(handle: IO[bytes], file: Path, block_bytes: int) -> Iterator[bytes]:
+    """Yield the text in blocks of whole lines."""
+    begun = b""
+    for chunk in iter(lambda: handle.read(block_bytes), b""):
+        if b"\0" in chunk:
+            raise InputError("is no LETOR text but binary", file=file)
+        stop = chunk.rfind(b"\n") + 1
         if stop:
-            yield np.frombuffer(buffer, dtype=np.uint8, count=stop)
-            buffer[: filled - stop] = buffer[stop:filled]
-        held = filled - stop
-        if held == len(buffer) - 1:
-            if held >= LONGEST_LINE:
-                problem = f"has a line of more than {LONGEST_LINE} bytes; is it LETOR text?"
-                raise InputError(problem, file=file)
-            buffer = buffer[:held] + bytearray(held + 1)
-    if held:
-        buffer[held : held + 1] = b"\n"
-        yield np.frombuffer(buffer, dtype=np.uint8, count=held + 1)
+            yield begun + chunk[:stop]
+            begun = b""
+        begun += chunk[stop:]
+        if len(begun) >= LONGEST_LINE:
+            problem = f"has a line of more than {LONGEST_LINE} bytes; is it LETOR text?"
+            raise InputError(problem, file=file)
+    if begun:
+        yield begun + b"\n"
 
 
 def _grouped(rows: _Rows) -> RankingDataset:
     """Bring the rows of each query together and make the dataset."""
-    features, relevance = rows.finished(), rows.relevance[: rows.count]
+    features = rows.features[: rows.count, : rows.largest_index]
+    features, relevance = np.ascontiguousarray(features), rows.relevance[: rows.count]
     comment = np.concatenate(rows.comments) if rows.comments else None
     document = np.concatenate(rows.documents) if rows.documents else None
     query = rows.query[: rows.count]
@@ -257,8 +244,7 @@ def _grouped(rows: _Rows) -> RankingDataset:
         order = rows_of(offsets, np.argsort(codes, kind="stable"))
         lengths = np.bincount(codes, weights=np.diff(offsets)).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        kernel.reorder_rows(features, order)
-        relevance = relevance[order]
+        features, relevance = features[order], relevance[order]
         comment = None if comment is None else comment[order]
         document = None if document is None else document[order]
     query_id: Ids = query[starts[first]]
@@ -282,9 +268,9 @@ def document_of(comment: str) -> str | None:
     return None if match is None else match[1] or match[2]
 
 
-def _enlarged(values: NDArray[Number], used: int, size: int) -> NDArray[Number]:
+def _enlarged(values: NDArray[Any], size: int) -> NDArray[Any]:
     enlarged = np.empty(size, dtype=values.dtype)
-    enlarged[:used] = values[:used]
+    enlarged[: values.size] = values
     return enlarged
 
 
@@ -295,14 +281,8 @@ def _memory_of_machine() -> int:
         return 1 << 40
 
 
-def _words(text: NDArray[np.uint8], spans: NDArray[np.int64]) -> list[str]:
-    whole = text.tobytes()
-    return [whole[start:stop].decode("utf-8", "replace") for start, stop in spans.tolist()]
-
-
-def _line_at(text: NDArray[np.uint8], position: int) -> str:
-    stop = position + int(np.argmax(text[position:] == kernel.NEWLINE))
-    return bytes(text[position:stop]).decode("utf-8", "replace")
+def _words(text: bytes, spans: NDArray[np.int64]) -> list[str]:
+    return [text[start:stop].decode("utf-8", "replace") for start, stop in spans.tolist()]
 
 
 def _wrong_number(word: str, column: str, file: Path, line: int) -> InputError:
@@ -317,8 +297,9 @@ def _wrong_number(word: str, column: str, file: Path, line: int) -> InputError:
     return InputError(problem, file=file, row=line, column=column, value=word)
 
 
-def _explained(text: str, file: Path, line: int) -> InputError:
+def _explained(content: bytes, file: Path, line: int) -> InputError:
     """Say what is wrong with a line that could not be parsed."""
+    text = content.decode("utf-8", "replace")
     label, *words = re.split(r"[\x00-\x20]+", text.split("#")[0].strip())
     if not _is_good_number(label) or float(label) < 0:
         return _wrong_number(label, "label", file, line)
@@ -349,3 +330,81 @@ def _explained(text: str, file: Path, line: int) -> InputError:
 
 def _is_good_number(word: str) -> bool:
     return NUMBER.fullmatch(word) is not None and abs(float(word)) < FLOAT32_LIMIT
+
+
+ROWS_A_WRITE = 4096
+VALUES_A_WRITE = 1 << 20
+
+
+def write_letor(data: RankingDataset, path: str | Path) -> None:
+    """Write labelled data as LETOR text that `read_letor` reads back as the same lists.
+
+    All features are written, each with as few digits as make the same float32. The comment of a row, or
+    else its document id, follows `#`. Groups, names and the source have no place in the format: use
+    `write_dataset` to keep them. Query ids held as text that all look like integers are read back as
+    numbers, and a dataset without query ids gets 1, 2, ...
+    """
+    if data.relevance is None:
+        raise InputError("there are no labels to write", file=path, column="relevance")
+    queries = pa.array([f"qid:{word}" for word in _query_words(data, path)], type=pa.string())
+    remarks = _remarks(data, path)
+    width = data.features.shape[1]
+    step = max(1, min(ROWS_A_WRITE, VALUES_A_WRITE // max(1, width)))
+    prefixes = pa.array([f"{column + 1}:" for column in range(width)] * step, type=pa.string())
+    list_of_row = data.list_of_row
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for start in range(0, data.rows, step):
+            stop = min(start + step, data.rows)
+            words = [
+                pa.array(data.relevance[start:stop]).cast(pa.string()),
+                queries.take(pa.array(list_of_row[start:stop])),
+                *([_pairs(data.features[start:stop], prefixes)] if width else []),
+            ]
+            lines = pc.binary_join_element_wise(*words, " ").to_pylist()
+            file.writelines(
+                f"{line} # {remark}\n" if remark else f"{line}\n"
+                for line, remark in zip(lines, remarks[start:stop], strict=True)
+            )
+
+
+def _query_words(data: RankingDataset, path: str | Path) -> list[str]:
+    if data.query_id is None:
+        return [str(number + 1) for number in range(len(data))]
+    words = [str(query) for query in data.query_id.tolist()]
+    seen = set()
+    for word in words:
+        if not word or re.search(r"[\s\x00-\x20#]", word):
+            problem = "a query id in LETOR text must be one word without #; use write_dataset instead"
+            raise InputError(problem, file=path, column="query_id", value=word)
+        if word in seen:
+            problem = (
+                "LETOR text has one list for a query, and this one has several; use write_dataset instead"
+            )
+            raise InputError(problem, file=path, column="query_id", value=word)
+        seen.add(word)
+    return words
+
+
+def _remarks(data: RankingDataset, path: str | Path) -> list[str]:
+    """Return what follows the # of each row."""
+    column = "doc_id" if data.comment is None else "comment"
+    ids = data.doc_id if data.comment is None else data.comment
+    if ids is None:
+        return [""] * data.rows
+    remarks = [str(value) for value in ids.tolist()]
+    for row, remark in enumerate(remarks, start=1):
+        if re.search(r"[\n\r\x00]", remark):
+            raise InputError("must be one line of text", file=path, row=row, column=column, value=remark)
+        if data.doc_id is not None and document_of(remark.strip()) != str(data.doc_id[row - 1]):
+            problem = "the comment must name the document, or the document id be one word; use write_dataset"
+            raise InputError(problem, file=path, row=row, column=column, value=remark)
+    return remarks
+
+
+def _pairs(features: NDArray[np.float32], prefixes: pa.StringArray) -> pa.StringArray:
+    """Return the index:value pairs of each row, as text."""
+    rows, width = features.shape
+    values = pa.array(features.ravel()).cast(pa.string())
+    pairs = pc.binary_join_element_wise(prefixes[: rows * width], values, "")
+    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), " ")

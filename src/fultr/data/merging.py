@@ -1,27 +1,134 @@
-"""Merging counts: those of the parts of a log into those of the whole."""
+"""From impressions in memory, and from counts of the parts of a log, to counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.data.count_impressions import dataset_fields, id_codes_of, item_table
-from fultr.data.counts import Counts, counts_of
-from fultr.data.dataset import RankingDataset
+from fultr.data.counts import Counts, ItemTable, counts_in_order
+from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
-from fultr.data.facts import ImpressionFacts
+from fultr.data.grouping import first_equals
 from fultr.data.id_codes import IdCodes
-from fultr.data.ids import TEXT
+from fultr.data.ids import TEXT, Ids, text_series
 from fultr.data.propensity import NOT_SHOWN
-from fultr.data.tally import Columns, Tally, merge_tallies
+from fultr.data.tally import (
+    Columns,
+    ImpressionFacts,
+    PlantedRows,
+    Rows,
+    RunningTally,
+    Tally,
+    count_rows,
+    merge_tallies,
+)
 from fultr.errors import InputError
 
-SAME_IN_ALL = ("position_bias", "noise", "empties_dropped", "context_name")
-"""What counts must have in common to be merged."""
+if TYPE_CHECKING:
+    from fultr.data.click_log import ClickLog
+
+ENTRIES_A_BLOCK = 1 << 20
+"""Entries of a log that are counted together: about 50 MB of them."""
+
+MODEL = ("position_bias", "noise", "empties_dropped")
+"""What counts take over from a log, and must have in common to be merged; and the column of the context."""
+
+ID_FIELDS = ("query_id", "doc_id")
+
+
+def count_impressions(log: ClickLog) -> Counts:
+    """Count the impressions of a log, some of them at a time, so that a long log takes little more memory."""
+    queries, documents = IdCodes(), IdCodes()
+    of_lists, of_rows = id_codes_of(log.data, queries, documents)
+    tally = RunningTally()
+    cuts = np.searchsorted(log.offsets, np.arange(ENTRIES_A_BLOCK, log.entries, ENTRIES_A_BLOCK))
+    for start, stop in pairwise(np.unique([0, *cuts.tolist(), len(log)]).tolist()):
+        tally.add(count_rows(_rows(log, start, stop, of_lists, of_rows, queries, documents)))
+    counted = tally.result() or count_rows(_rows(log, 0, 0, of_lists, of_rows, queries, documents))
+    items = item_table(log.data, of_lists, of_rows)
+    fields = {name: getattr(log, name) for name in (*MODEL, "origin")}
+    dataset = dataset_fields(log.data)
+    counts, _ = counts_in_order(counted, queries, documents, items, dataset=dataset, **fields)
+    return without_ids(counts, [name for name in ID_FIELDS if getattr(log.data, name) is None])
+
+
+def id_codes_of(
+    data: RankingDataset, queries: IdCodes, documents: IdCodes
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return codes for the query of each list and the document of each row; what has no ids is numbered."""
+
+    def encoded(ids: Ids | None, size: int, codes: IdCodes) -> NDArray[np.int64]:
+        ids = np.arange(size) if ids is None else ids
+        return codes.encode(text_series(ids) if ids.dtype.kind == "T" else ids)
+
+    return encoded(data.query_id, len(data), queries), encoded(data.doc_id, data.rows, documents)
+
+
+def item_table(data: RankingDataset, of_lists: NDArray[np.int64], of_rows: NDArray[np.int64]) -> ItemTable:
+    """Return each document of each query once; different features or groups of one are an error."""
+    query = np.repeat(of_lists, data.lengths)
+    same = first_equals(query, of_rows)
+    first, again = np.unique(same), np.flatnonzero(same != np.arange(same.size))
+    differs = (data.features[again] != data.features[same[again]]).any(axis=1)
+    differs |= data.group[again] != data.group[same[again]]
+    if differs.any():
+        row = int(again[np.argmax(differs)])
+        problem = f"the document has other features or another group in row {same[row] + 1} of its query"
+        value = None if data.doc_id is None else data.doc_id[row]
+        raise InputError(problem, row=row + 1, column="doc_id", value=value)
+    return ItemTable(query[first], of_rows[first], data.group[first].astype(np.int64), data.features[first])
+
+
+def dataset_fields(data: RankingDataset) -> dict[str, Any]:
+    """Return the fields of a dataset that are no columns."""
+    return {name: getattr(data, name) for name in NOT_COLUMNS}
+
+
+def without_ids(counts: Counts, invented: Sequence[str]) -> Counts:
+    """Return counts without the ids that were made up to count them or to write them."""
+    changed: dict[str, Any] = {name: None for name in ID_FIELDS if name in invented}
+    return replace(counts, data=replace(counts.data, **changed)) if changed else counts
+
+
+def _rows(
+    log: ClickLog,
+    start: int,
+    stop: int,
+    of_lists: NDArray[np.int64],
+    of_rows: NDArray[np.int64],
+    queries: IdCodes,
+    documents: IdCodes,
+) -> Rows:
+    entries = slice(int(log.offsets[start]), int(log.offsets[stop]))
+    lists, planted = log.lists[start:stop], log.planted
+    chosen = np.flatnonzero((planted.impression >= start) & (planted.impression < stop))
+    known = np.empty(0) if planted.propensity is None else planted.propensity
+    document = of_rows[rows_of(log.data.offsets, lists)]
+    query = of_lists[lists]
+    return Rows(
+        starts=log.offsets[start:stop] - log.offsets[start],
+        impression=np.repeat(np.arange(stop - start), log.data.lengths[lists]),
+        query=query,
+        query_hash=queries.hashes(query),
+        document=document,
+        document_hash=documents.hashes(document),
+        position=log.position[entries],
+        click=log.click[entries],
+        planted=PlantedRows(
+            planted.impression[chosen] - start,
+            planted.position[chosen],
+            planted.click[chosen],
+            None if log.propensity is None else known[chosen],
+        ),
+        propensity=None if log.propensity is None else log.propensity[entries],
+        time=None if log.timestamp is None else log.timestamp[start:stop].view(np.int64),
+    )
 
 
 def merge(*parts: Counts) -> Counts:
@@ -46,18 +153,21 @@ def merge(*parts: Counts) -> Counts:
         return parts[0]
     first = parts[0]
     for number, part in enumerate(parts, start=1):
-        _check_ids(part, number)
-        for name in SAME_IN_ALL:
+        for name in ID_FIELDS:
+            if getattr(part.data, name) is None:
+                problem = f"part {number} has no such ids, so that it cannot be told which lists are the same"
+                raise InputError(problem, column=name)
+        for name in (*MODEL, "context_name"):
             if getattr(part, name) != getattr(first, name):
-                problem = (
-                    f"counts can be merged only if they have the same; part {number} has another than part 1"
-                )
+                problem = f"must be the same in counts that are merged; part {number} has another than part 1"
                 raise InputError(problem, column=name, value=getattr(part, name))
         if (part.cells.propensity is None) != (first.cells.propensity is None):
             problem = f"propensities must be in all counts or in none; see parts 1 and {number}"
             raise InputError(problem, column="propensity")
     files = [file for part in parts for file in part.files]
-    _check_files([file.name for file in files], [file.sha256 for file in files])
+    seen: dict[str, str] = {}
+    for file in files:
+        check_new_file(seen, file.name, file.name, file.sha256)
     queries, documents = IdCodes(), IdCodes()
     data = _one_kind([part.data for part in parts])
     contexts = sorted({value for part in parts for value in part.context_values})
@@ -69,39 +179,41 @@ def merge(*parts: Counts) -> Counts:
         own_rows = slice(row_start, row_start + part.data.rows)
         tallies.append(_tally(part, of_lists[own_lists], of_rows[own_rows], documents, contexts))
         list_start, row_start = own_lists.stop, own_rows.stop
-    merged = counts_of(
+    merged, _ = counts_in_order(
         merge_tallies(tallies),
         queries,
         documents,
         item_table(lists, of_lists, of_rows),
         dataset=dataset_fields(lists),
         context_values=contexts,
-        context_name=first.context_name,
-        position_bias=first.position_bias,
-        noise=first.noise,
-        empties_dropped=first.empties_dropped,
+        **{name: getattr(first, name) for name in (*MODEL, "context_name")},
         origin=first.origin if all(part.origin == first.origin for part in parts) else {},
         files=tuple(sorted(files)),
     )
-    if all(part.facts is not None for part in parts):
-        return merged
-    return replace(merged, facts=None)
+    return merged if all(part.facts is not None for part in parts) else replace(merged, facts=None)
 
 
-def _check_ids(part: Counts, number: int) -> None:
-    for name, ids in (("query_id", part.data.query_id), ("doc_id", part.data.doc_id)):
-        if ids is None:
-            problem = f"part {number} has no such ids, so that it cannot be told which lists are the same"
-            raise InputError(problem, column=name)
+def check_new_file(seen: dict[str, str], file: str | Path, name: str, sha256: str) -> None:
+    """Refuse a file whose content was seen already, by its digest; add it to those seen."""
+    if sha256 in seen:
+        problem = f"holds the same as {seen[sha256]}: its impressions would be counted twice"
+        raise InputError(problem, file=file)
+    seen[sha256] = name
 
 
-def _check_files(names: Sequence[str], digests: Sequence[str]) -> None:
-    seen: dict[str, str] = {}
-    for name, digest in zip(names, digests, strict=True):
-        if digest in seen:
-            problem = f"holds the same as {seen[digest]}: its impressions would be counted twice"
-            raise InputError(problem, file=name)
-        seen[digest] = name
+def merge_contexts(counts: Counts) -> Counts:
+    """Return counts in which impressions of the same candidates are one list, whatever their context.
+
+    Propensities say what the context did. So an item that a phone has no room for was still shown elsewhere.
+    """
+    if counts.context is None or counts.data.query_id is None or counts.data.doc_id is None:
+        return counts
+    nothing: dict[str, Any] = {"context": None, "context_name": "", "context_values": (), "files": ()}
+    parts = [replace(counts.of_context(value), **nothing) for value in counts.context_values]
+    no_planted = counts.planted[np.zeros(counts.planted.row.size, dtype=np.bool_)]
+    first, *others = (part for part in parts if len(part.data))
+    merged = merge(first, *(replace(part, planted=no_planted) for part in others))
+    return replace(merged, files=counts.files, facts=counts.facts)
 
 
 def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,20 +31,28 @@ def examination(
     bias = asked if asked is not None else carried
     if bias is None:
         raise InputError(
-            "the log has neither propensities nor a position bias; give one, such as"
-            " position_bias=PositionBias.power(1.0), or estimate it from the log"
+            "the log has neither propensities nor a position bias; give one ({position_bias}), or estimate it"
+            " from the log",
+            options=["position_bias"],
         )
     return bias.at(position)
+
+
+def check_examined(clicks: NDArray[Any], propensity: NDArray[np.float64]) -> None:
+    """Refuse clicks where nobody looks: either the bias or the depth of the page is wrong."""
+    if ((clicks > 0) & (propensity <= 0)).any():
+        problem = (
+            "a click at a position that is never examined under this position bias; if pages are deeper than"
+            " it says, give a larger {depth}, or another bias"
+        )
+        raise InputError(problem, column="position", options=["depth"])
 
 
 def click_weights(
     clicks: NDArray[np.float64], propensity: NDArray[np.float64], clip: float | None
 ) -> NDArray[np.float64]:
     """Return clicks / propensity, the factor 1 / propensity being at most `clip` if that is given."""
-    impossible = np.flatnonzero((clicks > 0) & (propensity <= 0))
-    if impossible.size:
-        problem = "a click at a position that is never examined under this position bias"
-        raise InputError(problem, row=impossible[0] + 1, column="position")
+    check_examined(clicks, propensity)
     if clip is not None:
         checked_number(clip, "clip", "must be 1 or more", lambda given: given >= 1)
     weights = np.divide(1.0, propensity, out=np.zeros_like(propensity), where=propensity > 0)

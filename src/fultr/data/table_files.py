@@ -19,14 +19,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.fs as arrow_fs
 import pyarrow.json as arrow_json
 import pyarrow.parquet as parquet
+from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import Place, refuse_double_names
+from fultr.data.columns import Place, check_unique_names
 from fultr.errors import InputError
 from fultr.files import existing_file
 
@@ -64,8 +67,7 @@ Batch = dict[str, pa.Array]
 class Table:
     """A table that can be read batch by batch, each with the place of its rows.
 
-    `rows` is how many there are, if that is known beforehand. `names` says what the file calls a column, for
-    tables made from another layout.
+    `names` says what the file calls a column, for tables made from another layout.
     """
 
     schema: pa.Schema
@@ -73,11 +75,10 @@ class Table:
     batches: Callable[[list[str]], Iterator[tuple[Batch, Place]]]
     file: str | Path | None = None
     is_text: bool = False
-    rows: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        refuse_double_names(self.schema.names, self.file)
+        check_unique_names(self.schema.names, self.file)
 
     @property
     def own_fields(self) -> list[pa.Field]:
@@ -86,6 +87,26 @@ class Table:
         with suppress(LookupError, TypeError, ValueError):
             index = list(json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"])
         return [field for field in self.schema if field.name not in index]
+
+    def derived(
+        self, names: Mapping[str, str], added: Mapping[str, Callable[[NDArray[np.int64]], pa.Array]]
+    ) -> Table:
+        """Return the table with columns under new names, and with columns made of the numbers of rows.
+
+        `names` has the column of each new name. Columns that are in neither are left out.
+        """
+
+        def batches(wanted: list[str]) -> Iterator[tuple[Batch, Place]]:
+            own = {name: names[name] for name in wanted if name in names}
+            read = list(dict.fromkeys(own.values())) or self.schema.names[:1]
+            for batch, place in self.batches(read):
+                rows = place.rows(len(batch[read[0]]))
+                made = {name: added[name](rows) for name in wanted if name in added}
+                yield {**{name: batch[column] for name, column in own.items()}, **made}, place
+
+        fields = [self.schema.field(column).with_name(name) for name, column in names.items()]
+        fields += [pa.field(name, make(np.arange(0)).type) for name, make in added.items()]
+        return replace(self, schema=pa.schema(fields, self.schema.metadata), batches=batches)
 
 
 def open_table(path: str | Path, progress: Progress | None = None) -> Table:
@@ -156,29 +177,50 @@ def table_of(frame: Any, file: str | Path | None = None) -> Table:
         raise InputError(f"cannot be read as a table: {error}", value=type(frame).__name__) from None
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        first_row = 1
-        for batch in table.select(names).to_batches(max_chunksize=ROWS_A_BATCH):
-            yield dict(zip(names, batch.columns, strict=True)), Place(file, first_row)
-            first_row += batch.num_rows
+        return _placed(table.select(names).to_batches(max_chunksize=ROWS_A_BATCH), names, file)
 
-    return Table(table.schema, {}, batches, file, rows=table.num_rows)
+    return Table(table.schema, {}, batches, file)
+
+
+def _placed(
+    batches: Iterable[pa.RecordBatch],
+    names: list[str],
+    file: str | Path | None,
+    progress: Progress | None = None,
+    rows: int = 0,
+) -> Iterator[tuple[Batch, Place]]:
+    """Yield the columns of batches, null where a batch does not have one, and the place of their rows."""
+    first_row = 1
+    for batch in batches:
+        present, missing = batch.schema.names, pa.nulls(batch.num_rows)
+        columns = {name: batch.column(name) if name in present else missing for name in names}
+        yield columns, Place(file, first_row)
+        first_row += batch.num_rows
+        if progress is not None:
+            progress(first_row - 1, rows)
+
+
+def arrow_table(frame: pl.DataFrame) -> pa.Table:
+    """Return a polars frame as an Arrow table whose text every tool can read."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def write_table(
     path: Path, schema: pa.Schema, metadata: Mapping[str, Any], parts: Iterable[pa.Table], *, as_csv: bool
 ) -> None:
-    """Write the parts of a table after one another."""
+    """Write the parts of a table after one another; without metadata, the file says nothing of fultr."""
     content = json.dumps({"version": FORMAT_VERSION, **metadata}, sort_keys=True, allow_nan=False).encode()
-    schema = schema.with_metadata({METADATA_KEY: content})
+    if metadata:
+        schema = schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: content})
     with path.open("wb") as file:
         if as_csv:
-            file.write(CSV_MARK.encode() + content + b"\n")
+            file.write(CSV_MARK.encode() + content + b"\n" if metadata else b"")
             writer = arrow_csv.CSVWriter(file, schema)
         else:
             writer = parquet.ParquetWriter(file, schema, compression="zstd")
         with writer:
             for part in parts:
-                writer.write_table(part.cast(schema))
+                writer.write_table(part.select(schema.names).cast(schema))
 
 
 def parse_metadata(text: bytes | str | None, file: str | Path) -> dict[str, Any]:
@@ -223,19 +265,16 @@ def _open_parquet(file: str | Path, progress: Progress) -> Table:
         raise damaged(file, "Parquet", error) from None
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        first_row = 1
         try:
             with open_bytes(file) as source, parquet.ParquetFile(source, pre_buffer=False) as opened:
-                for batch in opened.iter_batches(ROWS_A_BATCH, columns=names):
-                    yield {name: batch.column(name) for name in names}, Place(file, first_row)
-                    first_row += batch.num_rows
-                    progress(first_row - 1, footer.num_rows)
+                read = opened.iter_batches(ROWS_A_BATCH, columns=names)
+                yield from _placed(read, names, file, progress, footer.num_rows)
         except InputError:
             raise  # of whoever is using the batch
         except UNREADABLE as error:
             raise damaged(file, "Parquet", error) from None
 
-    return Table(schema, schema_metadata(schema, file), batches, file, rows=footer.num_rows)
+    return Table(schema, schema_metadata(schema, file), batches, file)
 
 
 def _open_arrow(file: str | Path, _progress: Progress) -> Table:
@@ -253,19 +292,10 @@ def _open_ndjson(file: str | Path, progress: Progress) -> Table:
             except UNREADABLE as error:
                 raise damaged(file, "NDJSON", error) from None
 
-    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        first_row = 1
-        for block in blocks():
-            missing, present = pa.nulls(block.num_rows), block.schema.names
-            batch = {name: block.column(name) if name in present else missing for name in names}
-            yield batch, Place(file, first_row)
-            first_row += block.num_rows
-            progress(first_row - 1, 0)
-
     first = next(blocks(), None)
     if first is None:
         raise InputError("has no rows", file=file)
-    return Table(first.schema, {}, batches, file)
+    return Table(first.schema, {}, lambda names: _placed(blocks(), names, file, progress), file)
 
 
 def _open_csv(file: str | Path, progress: Progress) -> Table:

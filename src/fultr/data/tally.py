@@ -1,23 +1,33 @@
 """From rows of impressions to counts, with ids as codes: how rows are counted, and how counts merge.
 
 Counts are sums over impressions. So those of a log are the merged counts of its parts, whatever the parts.
+Beside them stands what single impressions tell of how a log was made, which merges like counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.data.facts import ImpressionFacts
-from fultr.data.grouping import Key, Packing, group_numbers, group_rows, run_starts
+from fultr.data.grouping import Key, Packing, group_numbers, group_rows, mixed, run_starts
 from fultr.data.propensity import NOT_SHOWN
+from fultr.errors import InputError
 
 FEW_CELLS = 1 << 20
 """Cells that may wait to be merged, about 50 MB of them, however few were merged before."""
+
+SAMPLE_SIZE = 4096
+"""Different impressions that are kept to find repeated ones. A share of 1% is then known to 0.2%."""
+
+SAMPLE: dict[str, Any] = {"key": np.uint64, "count": np.int64, "clicked": np.bool_, "time": np.int64}
+"""What is kept of an impression: its hash, how often it stands there, whether it has a click, and when."""
+
+COUNTED_FACTS = ("all_clicked", "nothing_shown", "gaps")
 
 Integers = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
@@ -42,33 +52,17 @@ class PlantedRows(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Complete impressions; the rows of one stand together, and ids are codes.
+    """Complete impressions, each with a candidate at least; rows of one stand together, and ids are codes."""
 
-    Parameters
-    ----------
-    starts
-        The first row of each impression; each has at least one candidate.
-    impression
-        The impression of each row, counted from 0.
-    query, context, time
-        For each impression; context and time where known.
-    query_hash, document_hash
-        Hashes of the ids, for each impression and for each row.
-    document, position, click, propensity, group
-        For each row; position 0 is a candidate that was not shown. Propensity and group where known.
-    planted
-        Items known to be irrelevant that were shown among the candidates.
-    """
-
-    starts: Integers
-    impression: Integers
-    query: Integers
+    starts: Integers  # the first row of each impression
+    impression: Integers  # of each row, counted from 0
+    query: Integers  # of each impression, as are the context and the time
     query_hash: Key
-    document: Integers
+    document: Integers  # of each row, as is all that follows
     document_hash: Key
-    position: NDArray[np.int32]
+    position: NDArray[np.int32]  # 0 for a candidate that was not shown
     click: NDArray[np.bool_]
-    planted: PlantedRows
+    planted: PlantedRows  # items known to be irrelevant that were shown among the candidates
     propensity: NDArray[np.float64] | None = None
     group: Integers | None = None
     context: Integers | None = None
@@ -84,25 +78,14 @@ class Rows(NamedTuple):
         return np.bincount(self.impression[self.click], minlength=self.starts.size)
 
 
-@dataclass(frozen=True, eq=False)
-class Tally:
+class Tally(NamedTuple):
     """Counts of some impressions, with ids as codes.
 
-    Parameters
-    ----------
-    lists
-        `query, context, length, key, impressions, clicked`: lists of candidates that were shown. `key` is a
-        sum of hashes of the documents.
-    cells
-        `list, document, position, impressions, clicks`, and `propensity` where known: how often a candidate
-        of a list was shown and clicked at a position; position 0 counts the impressions that did not show it.
-        In ascending order.
-    planted
-        `position, impressions, clicks`, and `propensity` where known.
-    groups
-        `query, document, group`: what rows said of items; empty if they said nothing.
-    facts
-        What single impressions tell of how the log was made.
+    `lists` are the lists of candidates that were shown: `query, context, length, key, impressions, clicked`,
+    where `key` is a sum of hashes of the documents. `cells`, in ascending order, say how often a candidate of
+    a list was shown and clicked at a position: `list, document, position, impressions, clicks`, and
+    `propensity` where known; position 0 counts the impressions that did not show it. `planted` has the same
+    without lists and documents. `groups` is what rows said of items, `query, document, group`, if anything.
     """
 
     lists: Columns
@@ -152,19 +135,19 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     if len(given) == 1:
         return given[0]
     sizes = np.cumsum([0, *(tally.lists["query"].size for tally in given)])
-    all_lists = _joined([tally.lists for tally in given])
+    all_lists = joined([tally.lists for tally in given])
     lists = _summed(all_lists, ("impressions", "clicked"))
     number = group_numbers(*group_rows(*(all_lists[name] for name in ("query", "context", "length", "key"))))
-    cells = _joined([tally.cells for tally in given])
+    cells = joined([tally.cells for tally in given])
     first = np.repeat(sizes[:-1], [tally.cells["list"].size for tally in given])
     cells["list"] = number[cells["list"] + first]
     groups = [tally.groups for tally in given if tally.groups]
     return Tally(
         lists,
         _summed(cells, ("impressions", "clicks")),
-        _summed(_joined([tally.planted for tally in given]), ("impressions", "clicks")),
-        _summed(_joined(groups), ()) if groups else {},
-        ImpressionFacts.merge(tally.facts for tally in given),
+        _summed(joined([tally.planted for tally in given]), ("impressions", "clicks")),
+        _summed(joined(groups), ()) if groups else {},
+        ImpressionFacts.merge([tally.facts for tally in given]),
     )
 
 
@@ -216,7 +199,10 @@ def _summed(table: Columns, counts: tuple[str, ...]) -> Columns:
     return found
 
 
-def _joined(tables: list[Columns]) -> Columns:
+def joined(tables: Sequence[Columns]) -> Columns:
+    """Return the rows of several tables one after another."""
+    if len(tables) == 1:
+        return tables[0]
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
@@ -260,3 +246,120 @@ class RunningTally:
     def result(self) -> Tally | None:
         """Return the counts of all parts; None if there was none."""
         return merge_tallies(self._parts) if self._parts else None
+
+
+@dataclass(frozen=True, eq=False)
+class ImpressionFacts:
+    """What the single impressions of a log tell of how it was made."""
+
+    all_clicked: int = 0  # impressions that show two items or more, every one of which was clicked
+    nothing_shown: int = 0  # impressions without any position
+    gaps: int = 0  # impressions that skip positions, such as 1, 2, 4; planted items fill theirs
+    timed: bool = False  # whether impressions have times
+    sample: Columns = field(default_factory=lambda: {name: np.empty(0, SAMPLE[name]) for name in SAMPLE})
+
+    @property
+    def scale(self) -> float:
+        """How many different impressions each of the sample stands for; 1 while all of them are in it."""
+        key = self.sample["key"]
+        return 1.0 if key.size < SAMPLE_SIZE else (SAMPLE_SIZE - 1) / (float(key[-1]) / 2.0**64) / SAMPLE_SIZE
+
+    @property
+    def repeated(self) -> int:
+        """Impressions with a click that equal an earlier one; an estimate in a log of many."""
+        again = self.sample["count"][self.sample["clicked"]] - 1
+        return round(float(again.sum()) * self.scale)
+
+    @property
+    def copies(self) -> int:
+        """The largest number that divides how often each different impression stands in the log."""
+        return int(np.gcd.reduce(self.sample["count"])) if self.sample["count"].size else 1
+
+    @property
+    def different(self) -> int:
+        """How many different impressions show anything; an estimate in a log of many."""
+        return round(self.sample["key"].size * self.scale)
+
+    @property
+    def times_tell(self) -> bool:
+        """Whether times are so fine that equal impressions at the same time must be one."""
+        clicked = self.sample["clicked"]
+        times = np.unique(self.sample["time"][clicked]).size if self.timed else 0
+        # of all that happened at one time, hardly more than one thing is different
+        return 0 < int(clicked.sum()) <= 2 * times
+
+    def describe(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        names = ("all_clicked", "nothing_shown", "gaps", "repeated", "copies", "different", "times_tell")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def merge(cls, parts: Sequence[ImpressionFacts]) -> ImpressionFacts:
+        """Return the facts of all impressions of several parts of a log."""
+        sums = {name: sum(getattr(part, name) for part in parts) for name in COUNTED_FACTS}
+        sample = _smallest(joined([part.sample for part in parts]))
+        return cls(**sums, timed=any(part.timed for part in parts), sample=sample)
+
+    @classmethod
+    def of(cls, rows: Rows) -> ImpressionFacts:
+        """Return the facts of the impressions of rows."""
+        impressions, first = rows.starts.size, rows.starts
+        if not impressions:
+            return cls(timed=rows.time is not None)
+        hidden = np.flatnonzero(rows.position == NOT_SHOWN)
+        seen = rows.lengths - np.bincount(rows.impression[hidden], minlength=impressions)
+        clicks = rows.clicks()
+        deepest = np.maximum.reduceat(rows.position, first)
+        filled = seen
+        if rows.planted.impression.size:
+            np.maximum.at(deepest, rows.planted.impression, rows.planted.position)
+            filled = seen + np.bincount(rows.planted.impression, minlength=impressions)
+        return cls(
+            all_clicked=int(((clicks == seen) & (seen > 1)).sum()),
+            nothing_shown=int((seen == 0).sum()),
+            gaps=int((deepest > filled).sum()),
+            timed=rows.time is not None,
+            sample=_sample(rows, seen > 0, clicks > 0),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values from which `from_dict` makes the same facts."""
+        return {**vars(self), "sample": {name: values.tolist() for name, values in self.sample.items()}}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> ImpressionFacts:
+        """Make facts of what `to_dict` gave, which may have been damaged since."""
+        with suppress(KeyError, TypeError, ValueError, OverflowError):
+            sample = {name: np.array(content["sample"][name], dtype=kind) for name, kind in SAMPLE.items()}
+            sums = {name: int(content[name]) for name in COUNTED_FACTS}
+            timed, key = bool(content["timed"]), sample["key"]
+            one_shape = len({values.shape for values in sample.values()}) == 1 and key.ndim == 1
+            if one_shape and (key[1:] > key[:-1]).all() and (sample["count"] >= 1).all():
+                return cls(**sums, timed=timed, sample=sample)
+        raise InputError("facts about impressions are damaged", column="facts")
+
+
+def _smallest(sample: Columns) -> Columns:
+    """Return the different impressions with the smallest hashes, and how often each stands in the log.
+
+    The sample of a log is that of the samples of its parts, however it was cut into parts.
+    """
+    order, first = group_rows(sample["key"])
+    chosen = {name: values[order[first[:SAMPLE_SIZE]]] for name, values in sample.items()}
+    if first.size:
+        chosen["count"] = np.add.reduceat(sample["count"][order], first)[:SAMPLE_SIZE]
+    return chosen
+
+
+def _sample(rows: Rows, any_shown: NDArray[np.bool_], clicked: NDArray[np.bool_]) -> Columns:
+    """Return a sample of the impressions that show anything, by hashes of what they show, where and when."""
+    where = (rows.position.astype(np.uint64) << np.uint64(1)) | rows.click
+    entry = mixed(rows.document_hash + where * np.uint64(0xD6E8FEB86659FD93))
+    entry[rows.position == NOT_SHOWN] = 0
+    key = mixed(np.add.reduceat(entry, rows.starts) + rows.query_hash)
+    time = np.zeros(key.size, dtype=np.int64)
+    if rows.time is not None:
+        time = rows.time
+        key += mixed(time.view(np.uint64) + np.uint64(1))
+    impressions = {"key": key, "count": np.ones_like(time), "clicked": clicked, "time": time}
+    return _smallest({name: values[any_shown] for name, values in impressions.items()})

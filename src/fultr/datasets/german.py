@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.arguments import whole_number
-from fultr.data.dataset import RankingDataset
-from fultr.data.splits import DataSplits
+from fultr.data.dataset import DataSplits, RankingDataset
 from fultr.datasets.arguments import PARTS, generator_of
 from fultr.datasets.candidates import check_list_shape, draw_candidates
 from fultr.datasets.german_groups import ApplicantGroups, groups_of

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fultr.arguments import Progress
-from fultr.data.dataset import RankingDataset
+from fultr.data.dataset import DataSplits, RankingDataset
 from fultr.data.dataset_files import read_dataset
 from fultr.data.letor import read_letor
-from fultr.data.splits import DataSplits
 from fultr.datasets.arguments import PARTS, known_names
 from fultr.datasets.german import german_credit
 from fultr.datasets.mslr import mslr

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, finite_number, whole_number
-from fultr.data.dataset import RankingDataset, concatenate, rows_of
+from fultr.data.dataset import DataSplits, RankingDataset, concatenate, refuse_shared_queries, rows_of
 from fultr.data.letor import read_letor
-from fultr.data.splits import DataSplits, refuse_shared_queries
 from fultr.datasets.arguments import generator_of
 from fultr.datasets.candidates import check_list_shape, draw_candidates
 from fultr.datasets.column_scaling import ColumnScaling, fit_column_scaling

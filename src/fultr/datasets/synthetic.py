@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.arguments import finite_number, whole_number
-from fultr.data.dataset import RankingDataset
-from fultr.data.splits import DataSplits
+from fultr.data.dataset import DataSplits, RankingDataset
 from fultr.datasets.arguments import PARTS, generator_of
 from fultr.datasets.interval_groups import interval_codes, interval_names, quantile_cuts
 from fultr.datasets.synthetic_world import HiddenItems, SyntheticWorld, draw_items, make_world

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import Counts, RankingDataset
+from fultr.click_model import ClickNoise
+from fultr.data import RankingDataset
 from fultr.errors import InputError
 
 FEW_GROUPS = 3
@@ -132,6 +132,9 @@ class Evidence:
         noise cannot be taken off: relevances have none, and from other weights it was taken off already.
     empties_dropped
         Whether impressions without a click are missing, so that every mean is known only up to a factor.
+    unseen_group
+        (rows,) The group of each item that nobody could see, and whose merit is unknown; -1 for all others.
+        Such an item is in no group of `candidates`. None if there are none.
     """
 
     candidates: Candidates
@@ -139,6 +142,7 @@ class Evidence:
     impressions: Tensor
     shown: Tensor | None = None
     empties_dropped: bool = False
+    unseen_group: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.candidates.check(self.weight)
@@ -179,6 +183,7 @@ class Evidence:
             weight=self.weight[rows],
             impressions=self.impressions[chosen],
             shown=None if self.shown is None else self.shown[rows],
+            unseen_group=None if self.unseen_group is None else self.unseen_group[rows],
         )
         # slopes take longer to make than to pick; this is where a cached property keeps its value
         slopes = self.disparity_slopes
@@ -195,7 +200,15 @@ class Evidence:
             weight=self.weight.to(place, kind),
             impressions=self.impressions.to(place, kind),
             shown=None if self.shown is None else self.shown.to(place, kind),
+            unseen_group=None if self.unseen_group is None else self.unseen_group.to(place),
         )
+
+    @property
+    def unseen(self) -> Candidates | None:
+        """The items that nobody could see, in their groups; all others are in none."""
+        if self.unseen_group is None:
+            return None
+        return replace(self.candidates, group=self.unseen_group)
 
 
 def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype = torch.float64) -> Evidence:
@@ -207,47 +220,8 @@ def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype = torch.
         raise InputError("the lists have no relevance to take merit from", column="relevance")
     return Evidence(
         candidates=Candidates.of(data),
-        weight=_as_tensor(data.relevance, dtype),
+        weight=as_tensor(data.relevance, dtype),
         impressions=torch.ones(len(data), dtype=dtype),
-    )
-
-
-def evidence_from_clicks(
-    counts: Counts,
-    position_bias: PositionBias | None = None,
-    *,
-    clip: float | None = None,
-    dtype: torch.dtype = torch.float64,
-) -> Evidence:
-    """Estimate the merit of each item from clicks by inverse propensity scores (section 3.2).
-
-    M^_q(d) = c_{q,d} / p(o_{q,d} = 1 | sigma_q), summed over the impressions of the list
-
-    Unbiased for an item that is shown, at a position that may be examined, whenever its list is.
-
-    Parameters
-    ----------
-    counts
-        The clicks; of a `ClickLog`, what its `compact()` returns. The rows of the evidence are those of
-        `counts.data`, which need not be in the order of the log's own data.
-    position_bias
-        The examination probabilities; by default the propensities in the log, or the bias it carries.
-    clip
-        The most that 1 / p may be. This lowers the variance and biases the estimate towards 0.
-    dtype
-        The floating type of the evidence.
-    """
-    _check_counts(counts)
-    data, cells, propensity = counts.data, counts.cells, counts.propensities(position_bias)
-    weights = counts.ips_weights(position_bias, clip=clip)
-    whole = np.ones_like(propensity) if clip is None else np.minimum(1.0, clip * propensity)
-    shown = np.where(propensity > 0, whole, 0.0) * cells.impressions
-    return Evidence(
-        candidates=Candidates.of(data),
-        weight=_as_tensor(weights, dtype),
-        impressions=_as_tensor(counts.impressions, dtype),
-        shown=_as_tensor(np.bincount(cells.row, weights=shown, minlength=data.rows), dtype),
-        empties_dropped=counts.empties_dropped,
     )
 
 
@@ -259,16 +233,22 @@ def correct_noise(evidence: Evidence, noise: ClickNoise, *, rescale: bool = True
     Its expectation is rel_{q,d}, so utility and disparity from it are in the units of the true ones. With
     `rescale=False` it is c / p - eps_minus, the paper's, with expectation (eps_plus - eps_minus) rel_{q,d};
     eps_plus need not be known for that.
+
+    Noise that depends on the position cannot be taken off sums over positions: give it to the function that
+    makes the evidence, such as `evidence_from_clicks(counts, noise=noise)`.
     """
+    if noise.by_position:
+        problem = "noise by position is taken off as clicks are weighed; give it to evidence_from_clicks"
+        raise InputError(problem, column="noise", value=noise)
     if evidence.empties_dropped:
         problem = "noise cannot be corrected in a log whose impressions without a click were dropped"
         raise InputError(problem, column="empties_dropped", value=True)
     if evidence.shown is None:
         problem = "noise can be taken off weights of clicks only, once, and before they are normalised"
         raise InputError(problem, column="shown")
-    corrected = evidence.weight - noise.eps_minus * evidence.shown
-    scale = noise.eps_plus - noise.eps_minus if rescale else 1.0
-    return replace(evidence, weight=corrected / scale, shown=None)
+    plus, minus = noise.at(1)
+    corrected = evidence.weight - minus * evidence.shown
+    return replace(evidence, weight=corrected / (plus - minus if rescale else 1.0), shown=None)
 
 
 def self_normalise(evidence: Evidence) -> Evidence:
@@ -310,13 +290,7 @@ def effective_sample_size(
     return float(given.sum() ** 2 / squares.sum())
 
 
-def _check_counts(given: object) -> None:
-    """Refuse a `ClickLog`: taken for the rows of its own data, evidence would be about other items."""
-    if not isinstance(given, Counts):
-        problem = "must be Counts, such as log.compact(), whose rows the evidence is about"
-        raise InputError(problem, column="counts", value=type(given).__name__)
-
-
-def _as_tensor(values: NDArray[Any], dtype: torch.dtype) -> Tensor:
+def as_tensor(values: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    """Return numbers as a tensor that shares no memory with them."""
     # a copy, since arrays read from files may be locked against writing, which torch does not like
     return torch.from_numpy(values.astype(np.float64)).to(dtype)

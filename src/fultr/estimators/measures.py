@@ -109,6 +109,27 @@ def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: 
     return merit[:, second] * exposed[..., first] - merit[:, first] * exposed[..., second]
 
 
+def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
+    """Return between what each list's contribution lies, whatever the merit of items that nobody could see.
+
+    D_ij(pi|q) = M_q(G_j) Exp_q(G_i|pi) - M_q(G_i) Exp_q(G_j|pi), where groups have all their items. One of
+    unknown merit has a relevance from 0 to 1, so that the u_j of them in G_j add 0 to u_j to M_q(G_j).
+
+    From the items' `exposure` E[v], (..., rows), to two of (..., lists, groups, groups), low and high; both
+    are `list_disparities` where all items were seen.
+    """
+    if evidence.unseen is None:
+        known = list_disparities(exposure, evidence)
+        return known, known
+    unseen = evidence.unseen
+    exposed = group_exposure(exposure, evidence) + unseen.sum_by_group(exposure)
+    exposed, merit = _same_type(exposed, group_merit(evidence))
+    unknown = unseen.sum_by_group(torch.ones_like(evidence.weight)) * evidence.impressions.unsqueeze(1)
+    known = _antisymmetric(exposed.unsqueeze(-1) * merit.unsqueeze(-2))
+    more = exposed.unsqueeze(-1) * unknown.to(exposed.dtype).unsqueeze(-2)
+    return known - more.transpose(-1, -2), known + more
+
+
 def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
     """Return the amortized disparity of all pairs of groups, the mean over all impressions (Eq. 6).
 

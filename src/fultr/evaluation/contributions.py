@@ -16,6 +16,7 @@ from fultr.estimators import (
     group_exposure,
     group_merit,
     list_disparities,
+    list_disparity_bounds,
     list_utilities,
     utility_of_rankings,
     weights_at,
@@ -29,8 +30,74 @@ Array = NDArray[np.float64]
 CELLS_A_BLOCK = 1 << 22
 """How many values (rows or lists x pairs of groups) are held at a time."""
 
-DCG, NDCG, WITH_RELEVANT, RANK, MERIT, FIRST_PAIR = range(6)
-"""The columns of contributions; after the last of them comes one for each pair of groups i < j."""
+DCG, NDCG, WITH_RELEVANT, RANK, MERIT, FIRST_GROUP = range(6)
+"""The columns of contributions; `Layout` says where those of groups and pairs of groups are."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the columns of groups and of pairs of groups i < j stand.
+
+    Parameters
+    ----------
+    groups
+        How many groups there are.
+    bounded
+        Whether there are bounds of D_ij, since items were never seen.
+    """
+
+    groups: int
+    bounded: bool
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of groups there are."""
+        return self.groups * (self.groups - 1) // 2
+
+    @property
+    def size(self) -> int:
+        """How many columns there are."""
+        further = 2 * self.groups + 2 * self.pairs if self.bounded else 0
+        return FIRST_GROUP + 2 * self.groups + self.pairs + further
+
+    @property
+    def exposure(self) -> slice:
+        """Exposure of each group."""
+        return slice(FIRST_GROUP, FIRST_GROUP + self.groups)
+
+    @property
+    def merit(self) -> slice:
+        """Merit of each group."""
+        return slice(FIRST_GROUP + self.groups, FIRST_GROUP + 2 * self.groups)
+
+    @property
+    def disparity(self) -> slice:
+        """D_ij."""
+        return self._pairs(0)
+
+    @property
+    def low(self) -> slice:
+        """The least that D_ij can be."""
+        return self._pairs(1 if self.bounded else 0)
+
+    @property
+    def high(self) -> slice:
+        """The most that D_ij can be."""
+        return self._pairs(2 if self.bounded else 0)
+
+    @property
+    def unseen_exposure(self) -> slice:
+        """Exposure of the items of each group that were never seen, if there are bounds."""
+        return slice(self.size - 2 * self.groups, self.size - self.groups)
+
+    @property
+    def unknown(self) -> slice:
+        """The most that these can add to the merit of each group."""
+        return slice(self.size - self.groups, self.size)
+
+    def _pairs(self, number: int) -> slice:
+        first = FIRST_GROUP + 2 * self.groups + number * self.pairs
+        return slice(first, first + self.pairs)
 
 
 @dataclass(frozen=True)
@@ -79,15 +146,14 @@ class Contributions:
         (lists,) How often each list was shown.
     lists
         (lists,) The number of each list in the data.
-    exposure, merit
-        (groups,) The exposure and merit of each group, summed over all impressions.
+    layout
+        Where the columns of groups are.
     """
 
     columns: Array
     impressions: Array
     lists: NDArray[np.int64]
-    exposure: Array
-    merit: Array
+    layout: Layout
 
     @property
     def total(self) -> float:
@@ -119,23 +185,33 @@ def contributions_of(
         Whether the weights of the evidence are relevances, by which the ideal ranking is known.
     """
     candidates = evidence.candidates
-    groups = candidates.groups
+    layout = Layout(candidates.groups, evidence.unseen is not None)
     lists = np.flatnonzero(evidence.impressions.numpy() > 0)
     lengths = candidates.offsets.diff().numpy()[lists]
     tables = _tables(int(lengths.max()), position_bias, at)
-    columns = np.zeros((lists.size, FIRST_PAIR + groups * (groups - 1) // 2))
-    exposure, merit = np.zeros(groups), np.zeros(groups)
-    for block in _blocks(lengths, CELLS_A_BLOCK // (tables.shape[0] + groups**2)):
+    columns = np.zeros((lists.size, layout.size))
+    for block in _blocks(lengths, CELLS_A_BLOCK // (tables.shape[0] + layout.groups**2)):
         chosen = torch.from_numpy(lists[block])
         rows = candidates.rows_of(chosen)
-        part = Evidence(candidates.pick(chosen, rows), evidence.weight[rows], evidence.impressions[chosen])
+        part = Evidence(
+            candidates.pick(chosen, rows),
+            evidence.weight[rows],
+            evidence.impressions[chosen],
+            unseen_group=None if evidence.unseen_group is None else evidence.unseen_group[rows],
+        )
         weights = ranker.position_weights(rows.numpy(), part.candidates.offsets.numpy(), tables)
-        columns[block, :FIRST_PAIR] = _utility_columns(part, weights, tables[0], ideal=ideal)
+        columns[block, :FIRST_GROUP] = _utility_columns(part, weights, tables[0], ideal=ideal)
+        columns[block, layout.merit] = group_merit(part).numpy()
         if position_bias is not None:
-            columns[block, FIRST_PAIR:] = _pairs(list_disparities(weights[2], part))
-            exposure += (part.impressions @ group_exposure(weights[2], part)).numpy()
-        merit += group_merit(part).sum(0).numpy()
-    return Contributions(columns, evidence.impressions.numpy()[lists], lists, exposure, merit)
+            exposure = group_exposure(weights[2], part)
+            columns[block, layout.exposure] = (part.impressions.unsqueeze(1) * exposure).numpy()
+            columns[block, layout.disparity] = pairs_of(list_disparities(weights[2], part))
+            low, high = list_disparity_bounds(weights[2], part)
+            columns[block, layout.low], columns[block, layout.high] = pairs_of(low), pairs_of(high)
+            if part.unseen is not None:
+                hidden, most = unseen_columns(weights[2], part)
+                columns[block, layout.unseen_exposure], columns[block, layout.unknown] = hidden, most
+    return Contributions(columns, evidence.impressions.numpy()[lists], lists, layout)
 
 
 def _tables(longest: int, position_bias: PositionBias | None, at: int | None) -> Array:
@@ -159,7 +235,7 @@ def _blocks(lengths: NDArray[np.int64], most: int) -> Iterator[slice]:
 
 
 def _utility_columns(part: Evidence, weights: Tensor, dcg_table: Array, *, ideal: bool) -> Array:
-    found = np.zeros((part.candidates.lists, FIRST_PAIR))
+    found = np.zeros((part.candidates.lists, FIRST_GROUP))
     found[:, DCG], found[:, RANK] = list_utilities(weights[:2], part).numpy()
     found[:, MERIT] = part.candidates.sum_by_list(part.weight).numpy()
     if ideal:
@@ -170,7 +246,17 @@ def _utility_columns(part: Evidence, weights: Tensor, dcg_table: Array, *, ideal
     return found
 
 
-def _pairs(disparities: Tensor) -> Array:
+def unseen_columns(exposure: Tensor, part: Evidence) -> tuple[Array, Array]:
+    """Return the exposure of items never seen, and the most merit they can have: (lists, groups)."""
+    if part.unseen is None:
+        nothing = np.zeros((part.candidates.lists, part.candidates.groups))
+        return nothing, nothing.copy()
+    impressions = part.impressions.unsqueeze(1)
+    items = part.unseen.sum_by_group(torch.ones_like(exposure))
+    return (impressions * part.unseen.sum_by_group(exposure)).numpy(), (impressions * items).numpy()
+
+
+def pairs_of(disparities: Tensor) -> Array:
     """Return D_ij for i < j: from (lists, groups, groups) to (lists, pairs)."""
     first, second = np.triu_indices(disparities.shape[-1], k=1)
     return np.asarray(disparities.numpy()[:, first, second])

@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fultr.arguments import random_generator, whole_number
-from fultr.click_model import ClickNoise, PositionBias
+from fultr.click_model import ClickNoise
+from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import RankingDataset
 from fultr.errors import InputError
+from fultr.estimators import Evidence
 from fultr.evaluation.bootstrap import checked_level, percentile_interval, resampled_means
 from fultr.evaluation.contributions import (
     DCG,
-    FIRST_PAIR,
     MERIT,
     NDCG,
     RANK,
     WITH_RELEVANT,
     Contributions,
+    Layout,
     contributions_of,
 )
-from fultr.evaluation.inputs import (
-    Data,
-    ScoringPolicy,
-    counted,
-    evidence_of,
-    examination_of,
-    lists_of,
-    ranker_of,
-)
+from fultr.evaluation.inputs import ScoringPolicy, checked_source, evidence_of, examination_of, ranker_of
 from fultr.evaluation.result import Evaluation, Interval
 from fultr.expectation.exact import Accuracy
 
 Array = NDArray[np.float64]
 
+NO_MERIT = 1e-9
+"""So little merit stands for none, where something is divided by it."""
+
 
 def evaluate(
     policy: ScoringPolicy,
-    data: Data,
+    data: Any,
     *,
-    position_bias: PositionBias | None = None,
+    position_bias: AnyBias | None = None,
     noise: ClickNoise | None = None,
     at: int | None = None,
+    depth: int | None = None,
     stochastic: bool | None = None,
     intervals: float | None = 0.95,
     resamples: int = 1000,
@@ -60,7 +60,8 @@ def evaluate(
         order of the rows).
     data
         Lists with relevance, each counting as one impression; or a log of clicks, whose clicks
-        weigh 1 / propensity. The policy scores the rows of `log.compact().data`.
+        weigh 1 / propensity; or a pandas, polars or Arrow frame of either. The policy scores the rows of
+        `log.compact().data`; one that was trained finds its features by name.
     position_bias
         The examination of positions, which gives exposure; by default that of the log, or else that of the
         policy. Clicks are weighed by the propensities of the log or, if it has none, by this too.
@@ -68,6 +69,9 @@ def evaluate(
         What to take off the merit that clicks speak for, such as `log.noise`; nothing by default.
     at
         Cut DCG and nDCG after this position, and count any later rank as the one after it.
+    depth
+        How many positions a page has; nobody looks beyond them, so that they have neither exposure nor
+        utility. By default as the position bias says, and on a log as many as anything was shown at.
     stochastic
         Evaluate the policy as one that draws rankings, or as one that does not, whatever it is itself.
     intervals
@@ -86,26 +90,30 @@ def evaluate(
     <Evaluation: dcg 1.4417, ndcg 0.8840, average_rank 2.00, disparity -0.1859>
     """
     _check_options(at, intervals, resamples, accuracy)
-    source, rng = counted(data), random_generator(seed)
-    lists, from_relevance = lists_of(source), isinstance(source, RankingDataset)
-    bias = examination_of(position_bias, source, policy)
+    source, curve = with_examination(checked_source(data, policy).compact(), position_bias)
+    rng = random_generator(seed)
+    lists, from_relevance = source.data, isinstance(source, RankingDataset)
+    bias = examination_of(curve, source, policy, depth)
     evidence = evidence_of(source, bias, noise)
     ranker = ranker_of(policy, lists, stochastic, accuracy)
+    at = at if bias is None else bias.last_position(at)
     found = contributions_of(evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance)
-    groups, queries = len(lists.group_names), lists.query_codes[found.lists]
-    measures = _measures(found.means, groups)
+    queries, means, layout = lists.query_codes[found.lists], found.means, found.layout
+    exposure, merit, measures = means[layout.exposure], means[layout.merit], _measures(means, layout)
     return Evaluation(
         dcg=float(measures["dcg"]),
         ndcg=float(measures["ndcg"]) if from_relevance else None,
         average_rank=float(measures["average_rank"]),
         disparity=_as_held(measures["disparity"]),
-        disparity_squared=float(np.sum(found.means[FIRST_PAIR:] ** 2)),
-        ratio_of_sums_disparity=_as_held(_ratio_of_sums(found)),
-        exposure=_by_name(lists.group_names, found.exposure / found.total),
-        merit=_by_name(lists.group_names, found.merit / found.total),
+        disparity_squared=float(np.sum(means[layout.disparity] ** 2)),
+        ratio_of_sums_disparity=_as_held(_ratio_of_sums(exposure, merit)),
+        exposure_ratio=_as_held(measures["exposure_ratio"]),
+        exposure_to_move=float(measures["exposure_to_move"]),
+        exposure=_by_name(lists.group_names, exposure),
+        merit=_by_name(lists.group_names, merit),
         intervals={
             name: interval
-            for name, interval in _intervals(found, queries, groups, intervals, resamples, rng).items()
+            for name, interval in _intervals(found, queries, intervals, resamples, rng).items()
             if from_relevance or name != "ndcg"
         },
         level=None if intervals is None else float(intervals),
@@ -116,7 +124,23 @@ def evaluate(
         queries=int(np.unique(queries).size),
         impressions=round(found.total),
         empties_dropped=evidence.empties_dropped,
+        never_seen=_never_seen(evidence, lists.group_names),
     )
+
+
+def _never_seen(evidence: Evidence, names: tuple[str, ...]) -> dict[str, float]:
+    """Return the share of each group's candidates that nobody could see, of the groups that have any."""
+    if evidence.unseen is None:
+        return {}
+    hidden, seen = (
+        torch.bincount(candidates.group[candidates.group >= 0], minlength=len(names)).numpy()
+        for candidates in (evidence.unseen, evidence.candidates)
+    )
+    return {
+        name: int(hidden[code]) / int(hidden[code] + seen[code])
+        for code, name in enumerate(names)
+        if hidden[code]
+    }
 
 
 def _check_options(at: object, intervals: object, resamples: object, accuracy: object) -> None:
@@ -129,20 +153,72 @@ def _check_options(at: object, intervals: object, resamples: object, accuracy: o
         raise InputError("must be 'single' or 'double'", column="accuracy", value=accuracy)
 
 
-def _measures(means: Array, groups: int) -> dict[str, Array]:
+def _measures(means: Array, layout: Layout) -> dict[str, Array]:
     """Return measures from mean contributions, (..., columns), each (...) or (..., groups, groups)."""
+    exposure, merit = means[..., layout.exposure], means[..., layout.merit]
     return {
         "dcg": means[..., DCG],
         "ndcg": _ratio(means[..., NDCG], means[..., WITH_RELEVANT]),
         "average_rank": _ratio(means[..., RANK], means[..., MERIT]),
-        "disparity": _matrix(means[..., FIRST_PAIR:], groups),
+        "disparity": _matrix(means[..., layout.disparity], layout.groups),
+        "exposure_ratio": exposure_ratios(exposure, merit),
+        "exposure_to_move": exposure_to_move(exposure, merit),
     }
+
+
+def exposure_ratios(exposure: Array, merit: Array) -> Array:
+    """Return how many times the exposure for each unit of merit of group j group i has.
+
+    R_ij = (Exp(G_i) / M(G_i)) / (Exp(G_j) / M(G_j)), from (..., groups) to (..., groups, groups)
+
+    It is 1 where both have the exposure that their merit asks for, and NaN where one has no merit or the
+    second no exposure.
+    """
+    worth = _ratio(exposure, merit)
+    return _ratio(worth[..., :, None], worth[..., None, :])
+
+
+def exposure_to_move(exposure: Array, merit: Array) -> Array:
+    """Return the share of all exposure that would have to go to other groups to be in proportion to merit.
+
+    (1/2) sum_i |Exp(G_i) / sum_j Exp(G_j) - M(G_i) / sum_j M(G_j)|, from (..., groups) to (...)
+    """
+    exposed = _ratio(exposure, exposure.sum(axis=-1, keepdims=True))
+    deserved = _ratio(merit, merit.sum(axis=-1, keepdims=True))
+    return np.asarray(np.abs(exposed - deserved).sum(axis=-1) / 2)
+
+
+def exposure_ratio_bounds(exposure: Array, merit: Array, unknown: Array) -> tuple[Array, Array]:
+    """Return between what R_ij lies if group g has up to `unknown` more merit: (..., groups) each.
+
+    `exposure` is that of all items of a group. A group that may have no merit leaves no upper bound.
+    """
+    least = np.maximum(merit, NO_MERIT)
+    most = np.maximum(merit, 0) + unknown
+    lowest, highest = _ratio(exposure, most), exposure / least
+    low = _ratio(lowest[..., :, None], highest[..., None, :])
+    return low, _ratio(highest[..., :, None], lowest[..., None, :])
+
+
+def exposure_to_move_bounds(exposure: Array, merit: Array, unknown: Array) -> tuple[Array, Array]:
+    """Return between what the share of exposure to move lies if groups have up to `unknown` more merit.
+
+    The merit share of a group lies between that without more of its own, and all of others', and that with
+    all of its own alone. It is as far from the exposure share as the nearest and as the farthest of these.
+    """
+    known = np.maximum(merit, 0)
+    others = known.sum(axis=-1, keepdims=True) - known
+    low = _ratio(known, known + others + unknown.sum(axis=-1, keepdims=True) - unknown)
+    high = _ratio(known + unknown, known + unknown + others)
+    share = _ratio(exposure, exposure.sum(axis=-1, keepdims=True))
+    nearest = np.maximum(np.maximum(low - share, share - high), 0)
+    farthest = np.maximum(np.abs(share - low), np.abs(share - high))
+    return nearest.max(axis=-1), np.minimum(farthest.sum(axis=-1) / 2, 1.0)
 
 
 def _intervals(
     found: Contributions,
     queries: NDArray[np.int64],
-    groups: int,
     level: float | None,
     resamples: int,
     rng: np.random.Generator,
@@ -150,10 +226,25 @@ def _intervals(
     """Return low and high of each measure, none without a level."""
     if level is None:
         return {}
+    layout = found.layout
     means = resampled_means(found.columns, found.impressions, queries, resamples, rng)
     if np.unique(queries).size < 2:  # one query drawn again and again says nothing of others
         means = np.full_like(means, np.nan)
-    bounds = {name: percentile_interval(samples, level) for name, samples in _measures(means, groups).items()}
+    bounds = {name: percentile_interval(samples, level) for name, samples in _measures(means, layout).items()}
+    if layout.bounded:
+        # from the low end of the least that it can be to the high end of the most that it can be
+        least = _matrix(percentile_interval(means[:, layout.low], level)[0], layout.groups)
+        most = _matrix(percentile_interval(means[:, layout.high], level)[1], layout.groups)
+        upper = np.triu(np.ones_like(least, dtype=np.bool_))
+        bounds["disparity"] = np.where(upper, least, most), np.where(upper, most, least)
+        exposure = means[:, layout.exposure] + means[:, layout.unseen_exposure]
+        given = exposure, means[:, layout.merit], means[:, layout.unknown]
+        for name, ends in (
+            ("exposure_ratio", exposure_ratio_bounds(*given)),
+            ("exposure_to_move", exposure_to_move_bounds(*given)),
+        ):
+            low, high = (percentile_interval(end, level)[number] for number, end in enumerate(ends))
+            bounds[name] = low, np.where(high < 1 / NO_MERIT, high, np.inf)
     return {
         name: (_as_held(low), _as_held(high)) if low.ndim else (float(low), float(high))
         for name, (low, high) in bounds.items()
@@ -174,9 +265,9 @@ def _matrix(pairs: Array, groups: int) -> Array:
     return matrix
 
 
-def _ratio_of_sums(found: Contributions) -> Array:
-    known = found.merit > 0
-    ratio = found.exposure / np.where(known, found.merit, 1.0)
+def _ratio_of_sums(exposure: Array, merit: Array) -> Array:
+    known = merit > 0
+    ratio = exposure / np.where(known, merit, 1.0)
     return np.where(known[:, None] & known, ratio[:, None] - ratio, 0.0)
 
 

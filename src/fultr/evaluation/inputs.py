@@ -10,18 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import number_array
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import ClickLog, Counts, RankingDataset
+from fultr.clicks.examination import warn_of_mean
+from fultr.data import Counts, CountsOrLabels, RankingDataset, Source
 from fultr.errors import InputError
-from fultr.estimators import Evidence, correct_noise, evidence_from_clicks, evidence_from_relevance
+from fultr.estimators import Evidence, evidence_from_relevance, merit_evidence
 from fultr.evaluation.contributions import Ranker
 from fultr.expectation.exact import Accuracy
 from fultr.expectation.race import refuse_unusable_scores
-
-Data = RankingDataset | ClickLog | Counts
-"""Lists with relevance, or a log of clicks on them."""
-
-Source = RankingDataset | Counts
-"""The same with clicks counted: what everything here works on."""
+from fultr.logs.frames import is_frame, source_of_frame
 
 PROBABILITY_ERROR = 1e-6
 """How far probabilities may be from adding up to 1."""
@@ -39,19 +35,20 @@ class ScoringPolicy(Protocol):
         ...
 
 
-def counted(data: object) -> Source:
-    """Return data with the clicks of a log counted."""
-    if isinstance(data, RankingDataset):
+def checked_source(data: object, *policies: object) -> Source:
+    """Return data to evaluate on, or refuse what is none; a frame needs the features of the policies."""
+    if isinstance(data, Source):
         return data
-    if isinstance(data, (ClickLog, Counts)):
-        return data.compact()
-    problem = "must be a RankingDataset with relevance, a ClickLog or a Counts"
+    if is_frame(data):
+        names = (getattr(policy, "feature_names_in_", None) for policy in policies)
+        return source_of_frame(data, [list(map(str, known)) for known in names if known is not None])
+    problem = "must be a RankingDataset with relevance, a ClickLog, a Counts, or a frame of one"
     raise InputError(problem, column="data", value=type(data).__name__)
 
 
-def lists_of(source: Source) -> RankingDataset:
-    """Return the lists that the data is about."""
-    return source if isinstance(source, RankingDataset) else source.data
+def carried_bias(source: Source) -> PositionBias | None:
+    """Return the position bias that a log carries; labelled lists carry none."""
+    return None if isinstance(source, RankingDataset) else source.position_bias
 
 
 def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, accuracy: Accuracy) -> Ranker:
@@ -96,28 +93,37 @@ def _checked_probabilities(given: ArrayLike, lists: RankingDataset) -> NDArray[n
     return table
 
 
-def examination_of(asked: PositionBias | None, source: Source, policy: object) -> PositionBias | None:
+def examination_of(
+    asked: PositionBias | None, source: CountsOrLabels, policy: object, depth: int | None = None
+) -> PositionBias | None:
     """Return the position bias asked for, or else that of the log, or else that of the policy.
 
+    It ends after `depth` positions or, without, where the page of a log does.
     None if there is none and none is needed: no groups that could be exposed, no clicks to be weighed by it.
     """
-    carried = None if isinstance(source, RankingDataset) else source.position_bias
+    carried = carried_bias(source)
     fitted, given = getattr(policy, "position_bias_", None), getattr(policy, "position_bias", None)
     found = next((bias for bias in (asked, carried, fitted, given) if bias is not None), None)
+    if asked is None and carried is None and not has_own_weights(source):
+        warn_of_mean(policy)
     if isinstance(found, PositionBias):
-        return found
-    if found is None and not lists_of(source).group_names and has_own_weights(source):
+        if isinstance(source, Counts):
+            return source.on_page(found, depth)
+        return found if depth is None else found.cut(depth)
+    if found is None and not source.data.group_names and has_own_weights(source):
         return None
     problem = "exposure needs the examination of positions; give one, such as PositionBias.power(1.0)"
     raise InputError(problem, column="position_bias", value=found)
 
 
-def has_own_weights(source: Source) -> bool:
+def has_own_weights(source: CountsOrLabels) -> bool:
     """Return whether relevance is known without a position bias: from labels or from logged propensities."""
     return isinstance(source, RankingDataset) or source.cells.propensity is not None
 
 
-def evidence_of(source: Source, position_bias: PositionBias | None, noise: ClickNoise | None) -> Evidence:
+def evidence_of(
+    source: CountsOrLabels, position_bias: PositionBias | None, noise: ClickNoise | None
+) -> Evidence:
     """Return what is known of relevance; clicks are weighed by the propensities of the log if it has them."""
     if noise is not None and not isinstance(noise, ClickNoise):
         raise InputError("must be a ClickNoise", column="noise", value=noise)
@@ -126,5 +132,4 @@ def evidence_of(source: Source, position_bias: PositionBias | None, noise: Click
             problem = "relevances have no click noise; leave it out, or evaluate on a log"
             raise InputError(problem, column="noise", value=noise)
         return evidence_from_relevance(source)
-    evidence = evidence_from_clicks(source, None if has_own_weights(source) else position_bias)
-    return evidence if noise is None else correct_noise(evidence, noise)
+    return merit_evidence(source, None if has_own_weights(source) else position_bias, noise=noise)

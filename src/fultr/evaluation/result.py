@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -35,11 +35,17 @@ class Evaluation:
     ratio_of_sums_disparity
         D', the difference of exposure for each unit of merit, in the form of `disparity`; 0 for a pair of
         groups that do not both have merit.
+    exposure_ratio
+        How many times the exposure for each unit of merit of the second group the first has, in the form of
+        `disparity`; 1 is fair. NaN where a group has no merit.
+    exposure_to_move
+        The share of all exposure that would have to go to other groups to be in proportion to merit.
     exposure, merit
         The mean exposure and merit of each group, by name.
     intervals
-        Low and high of "dcg", "ndcg" (if there is one), "average_rank" and "disparity", each in the form of
-        the measure; NaN where there is one query only. Empty if none were asked for.
+        Low and high of "dcg", "ndcg" (if there is one), "average_rank", "disparity", "exposure_ratio" and
+        "exposure_to_move", each in the form of the measure; NaN where there is one query only. Empty if none
+        were asked for. Those of the last three hold whatever the merit of candidates that nobody could see.
     level
         The confidence level of the intervals, each by itself.
     at, stochastic, source
@@ -50,6 +56,9 @@ class Evaluation:
     empties_dropped
         Whether the log lacked its impressions without a click: `dcg`, `merit` and what is made of merit, but
         not `average_rank`, are then known only up to a factor.
+    never_seen
+        The share of the candidates of a group that no impression of the log showed, by name, for the groups
+        that have any. Their merit is unknown, and they count in no group.
     """
 
     dcg: float
@@ -58,6 +67,8 @@ class Evaluation:
     disparity: float | Array
     disparity_squared: float
     ratio_of_sums_disparity: float | Array
+    exposure_ratio: float | Array
+    exposure_to_move: float
     exposure: dict[str, float]
     merit: dict[str, float]
     intervals: dict[str, Interval]
@@ -69,6 +80,7 @@ class Evaluation:
     queries: int
     impressions: int
     empties_dropped: bool = False
+    never_seen: dict[str, float] = field(default_factory=dict)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -109,11 +121,14 @@ class Evaluation:
             "disparity": _plain(self.disparity),
             "disparity_squared": _plain(self.disparity_squared),
             "ratio_of_sums_disparity": _plain(self.ratio_of_sums_disparity),
+            "exposure_ratio": _plain(self.exposure_ratio),
+            "exposure_to_move": _plain(self.exposure_to_move),
             "exposure": _plain(self.exposure),
             "merit": _plain(self.merit),
             "exposure_share": _plain(self.exposure_share),
             "merit_share": _plain(self.merit_share),
             "exposure_per_merit": _plain(self.exposure_per_merit),
+            "never_seen": _plain(self.never_seen),
             "level": self.level,
             "intervals": _plain(self.intervals),
         }
@@ -142,6 +157,13 @@ class Evaluation:
                 lines.append(_line(label, value, self.intervals.get(name)))
         lines += self._disparity_lines()
         lines.append(_line("disparity_squared", self.disparity_squared))
+        if len(self.groups) > 1:
+            interval = self.intervals.get("exposure_to_move")
+            lines.append(_line("exposure_to_move", self.exposure_to_move, interval))
+        lines += [
+            f"  {share:.0%} of the candidates of {group} were never shown: their merit is unknown"
+            for group, share in self.never_seen.items()
+        ]
         lines += _table(self)
         if self.intervals:
             lines.append(f"[low, high]: intervals of level {self.level:g}, each by itself")
@@ -156,6 +178,7 @@ class Evaluation:
                 for name, value in (
                     ("disparity", self.disparity),
                     ("ratio_of_sums_disparity", self.ratio_of_sums_disparity),
+                    ("exposure_ratio", self.exposure_ratio),
                 ):
                     interval = self.intervals.get(name)
                     bounds = (

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
-from fultr.experiments.figures import DCG
-from fultr.experiments.methods import METHODS, method_called
+from fultr.evaluation import evaluate
+from fultr.experiments.methods import LEARN_FROM_CLICKS, METHODS, method_called
 from fultr.experiments.runs import Row, measures
 from fultr.experiments.worlds import World
 from fultr.plots import Curve, Panel, draw_panels
+from fultr.training.ranker import TrainableRanker
 from fultr.training.sources import lists_with_groups, noise_of, position_bias_of, with_validation
 
 
@@ -24,6 +26,8 @@ def compare(
     valid: ClickLog | Counts | None = None,
     position_bias: PositionBias | None = None,
     noise: ClickNoise | None = None,
+    top_k: int | None = None,
+    depth: int | None = None,
     valid_share: float = 0.2,
     seed: int = 0,
     say: Callable[[str], None] = lambda _line: None,
@@ -40,8 +44,10 @@ def compare(
         Names of methods, such as "fultr" and "fair-pg-rank"; see `METHODS`.
     valid
         Validation clicks; by default a share of the queries of the log.
-    position_bias, noise
-        By default those of the log.
+    position_bias, noise, depth
+        By default those of the log; `depth` is how many positions a page has.
+    top_k
+        Positions beyond have no utility: DCG is cut for all methods, and FULTR is trained for it.
     valid_share, seed
         How much is put aside for validation, and all randomness.
     say
@@ -50,30 +56,46 @@ def compare(
     Returns
     -------
     list of dict
-        For each trained policy its method, trade-off, DCG for each relevant item, and squared disparity.
+        For each trained policy its method, trade-off, and what `fultr.evaluate` says of it, with intervals:
+        DCG, disparity (with its sign for two groups, else the root of the sum of squares, which has none),
+        exposure ratio (of two groups) and exposure to move. DCG for each relevant item stands beside them.
     """
     if test.relevance is None:
         raise InputError("methods are compared on lists with relevance", column="relevance")
     if not methods:
         raise InputError("name at least one method", column="methods")
     for name in methods:
-        if method_called(name).needs_labels and not name.endswith("-true"):
+        if method_called(name, LEARN_FROM_CLICKS).trained_on_labels:
             problem = "is trained on the true relevance of the lists, which a log does not have"
             raise InputError(problem, column="methods", value=name)
-    bias, known = position_bias_of(position_bias, log), noise_of(noise, log)
+    bias, known = position_bias_of(position_bias, log, depth), noise_of(noise, log)
     train, checked = with_validation(log, valid, valid_share, seed)
     lists = lists_with_groups(test, log.data.group_names)
-    world = World(train, checked, bias, known, None, None, lists, seed)
-    if known is not None and "fultr-corrected" not in methods:
-        say("only fultr-corrected takes the click noise off; name it too")
+    world = World(train, checked, bias, known, None, None, lists, seed, always_corrected=True, top_k=top_k)
     rows = []
     for name in dict.fromkeys(methods):
         method = METHODS[name]
         say(f"training {method.title} ...")
         for trade_off, policy in method.train(world, method.trade_offs):
             row = {"method": name, "knob": method.knob, "trade_off": float(trade_off)}
-            rows.append({**row, **measures(policy, lists, world, "test")})
+            rows.append({**row, **measures(policy, lists, world, "test"), **_measured(policy, world, seed)})
     return rows
+
+
+def _measured(policy: TrainableRanker, world: World, seed: int) -> Row:
+    """Return the measures of an evaluation on the test lists, each with low and high."""
+    found = evaluate(policy, world.test, position_bias=world.position_bias, at=world.top_k, seed=seed)
+    values: dict[str, Any] = {"dcg": found.dcg, "disparity": found.disparity}
+    if isinstance(found.disparity, float):
+        values["exposure_ratio"] = found.exposure_ratio
+    else:
+        values["disparity"] = found.disparity_squared**0.5
+    row: Row = {}
+    for name, value in {**values, "exposure_to_move": found.exposure_to_move}.items():
+        low, high = found.intervals[name]
+        known = isinstance(low, float)
+        row |= {name: value, f"{name}_low": low if known else None, f"{name}_high": high if known else None}
+    return row
 
 
 def draw_comparison(rows: Sequence[Row], path: str | Path) -> Path:
@@ -81,7 +103,7 @@ def draw_comparison(rows: Sequence[Row], path: str | Path) -> Path:
     curves = []
     for name in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == name]
-        across = [row["test_disparity_squared"] ** 0.5 for row in own]
-        curves.append(Curve(METHODS[name].title, across, [row["test_dcg"] for row in own]))
-    panel = Panel("test lists", "disparity, √ΣD²  (0: exposure follows merit)", DCG, curves)
+        across = [row["disparity"] for row in own]
+        curves.append(Curve(METHODS[name].title, across, [row["dcg"] for row in own]))
+    panel = Panel("test lists", "disparity D  (0: exposure follows merit)", "DCG", curves)
     return draw_panels("Utility and disparity", [panel], path)

@@ -62,8 +62,8 @@ class Method:
         What can be varied, from useful to fair: a fairness weight, a quality limit, a gain.
     knob
         What that is called.
-    needs_labels
-        Whether it is given the true relevance of the training lists.
+    trained_on_labels
+        Whether it learns from the true relevance of the training lists, which a log does not have.
     l2
         Costs of large parameters to choose from, if it has its own.
     """
@@ -72,7 +72,7 @@ class Method:
     train: Callable[[World, Sequence[float]], Policies]
     trade_offs: tuple[float, ...] = LAMBDAS
     knob: str = "lambda"
-    needs_labels: bool = False
+    trained_on_labels: bool = False
     l2: tuple[float, ...] | None = None
 
 
@@ -88,8 +88,9 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
             fairness_weights=weights,
             seeds=[world.seed],
             position_bias=world.position_bias,
-            noise=world.noise if corrected else NO_NOISE,
+            noise=(world.noise or NO_NOISE) if corrected or world.always_corrected else NO_NOISE,
             l2=world.l2,
+            top_k=world.top_k,
             **settings,
         )
         for point in front.chosen:
@@ -155,6 +156,7 @@ def _as_paper(world: World, weights: Sequence[float]) -> Policies:
             l2=L2_OF_PAPER,
             position_bias=world.position_bias,
             noise=NO_NOISE,
+            top_k=world.top_k,
             seed=world.seed,
         )
         yield weight, ranker.fit(world.log, valid=world.valid)
@@ -168,12 +170,12 @@ METHODS: dict[str, Method] = {
     "group-blind": Method("Group-blind", _fultr(group_blind=True), ONLY),
     "no-ips": Method("No-IPS", _fultr(utility_ips=False, disparity_ips=False)),
     "utility-ips": Method("Utility-IPS", _fultr(disparity_ips=False)),
-    "full": Method("Full-Linear", _fultr(labelled=True), needs_labels=True),
+    "full": Method("Full-Linear", _fultr(labelled=True), trained_on_labels=True),
     "full-mlp": Method(
         "Full-MLP",
         _fultr(labelled=True, model="mlp"),
         LAMBDAS_OF_NETWORKS,
-        needs_labels=True,
+        trained_on_labels=True,
         l2=L2_OF_NETWORKS,
     ),
     "pg-rank": Method("PG-Rank", _single(PGRank), ONLY),
@@ -190,15 +192,17 @@ METHODS: dict[str, Method] = {
         _post_processed(EquityOfAttention, "theta", relevance="true"),
         THETAS,
         "theta",
-        needs_labels=True,
     ),
     "fairco": Method("FairCo", _post_processed(FairCo, "gain"), GAINS, "gain"),
     "exposure-lp": Method("Exposure LP", _post_processed(ExposureLP, ""), ONLY),
 }
 
+LEARN_FROM_CLICKS = tuple(name for name, method in METHODS.items() if not method.trained_on_labels)
+"""The methods that can be trained on any log."""
 
-def method_called(name: str) -> Method:
-    """Return a method by its name."""
+
+def method_called(name: str, among: Sequence[str] = tuple(METHODS)) -> Method:
+    """Return a method by its name; the error of an unknown name lists those that can be used."""
     if name not in METHODS:
-        raise InputError(f"no such method; there are {', '.join(METHODS)}", column="method", value=name)
+        raise InputError(f"no such method; there are {', '.join(among)}", column="method", value=name)
     return METHODS[name]

@@ -78,7 +78,7 @@ def perform(run: Run, world: World) -> list[Row]:
 
 def measures(policy: Any, lists: RankingDataset, world: World, part: str) -> Row:
     """Return the DCG for each relevant item and the disparity of a policy, drawn and at its mode."""
-    options: dict[str, Any] = {"position_bias": world.position_bias, "intervals": None}
+    options: dict[str, Any] = {"position_bias": world.position_bias, "at": world.top_k, "intervals": None}
     relevant = 1.0 if lists.relevance is None else float(lists.relevance.sum()) / len(lists)
     drawn = evaluate(policy, lists, **options)
     mode = evaluate(policy, lists, stochastic=False, **options)

@@ -12,11 +12,10 @@ import numpy as np
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import Planting, estimate_noise, simulate_clicks
-from fultr.data import ClickLog, DataSplits, RankingDataset
+from fultr.data import ClickLog, DataSplits, RankingDataset, Source
 from fultr.datasets import german_credit, mslr, synthetic
 from fultr.errors import InputError
 from fultr.policy import RankingSVM
-from fultr.training.sources import Source
 
 BIAS = PositionBias.power(1.0)
 """v_k = 1/k."""
@@ -54,6 +53,11 @@ class World:
         Of everything random that a method does.
     l2
         Costs of large parameters to choose from on validation clicks; None leaves that to each method.
+    always_corrected
+        Whether all kinds of FULTR take the noise off, as `FairRanker` does by itself; or only the one that is
+        called so, as in the paper's figures.
+    top_k
+        Positions beyond have no utility; by default all have some.
     """
 
     log: Source
@@ -65,6 +69,8 @@ class World:
     test: RankingDataset
     seed: int = 0
     l2: tuple[float, ...] | None = None
+    always_corrected: bool = False
+    top_k: int | None = None
 
 
 @dataclass(frozen=True)

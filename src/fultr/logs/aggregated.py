@@ -5,32 +5,30 @@ There are no single impressions in them. So they are read as `Counts`, under an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import polars.selectors as cs
 import pyarrow as pa
 
 from fultr.arguments import Progress
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
-from fultr.data.columns import Place, integers_between, require_columns
+from fultr.data.columns import integers_between, require_columns
 from fultr.data.counts import Counts
-from fultr.data.facts import ImpressionFacts
+from fultr.data.frames import feature_columns, frame_of_counts
 from fultr.data.propensity import NOT_SHOWN
-from fultr.data.table_files import Batch, Table, is_csv, write_table
-from fultr.data.tally import Tally
+from fultr.data.table_files import Table, arrow_table, is_csv, write_table
+from fultr.data.tally import ImpressionFacts, Tally
 from fultr.errors import InputError
 from fultr.files import atomic_write
 from fultr.logs.items import OnConflict
 from fultr.logs.metadata import LOG, LogMetadata
 from fultr.logs.opening import LogOptions, OpenedLog, no_clicks
-from fultr.logs.other_layouts import open_source
-from fultr.logs.writing import feature_columns
+from fultr.logs.sources import open_source
 
 AGGREGATED = "aggregated-log"
 COUNT_COLUMNS = ("query_id", "doc_id", "position", "impressions", "clicks")
@@ -52,11 +50,13 @@ def read_aggregated_log(
     items: Any = None,
     columns: Mapping[str, str] | None = None,
     features: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
     group_names: Sequence[str] | None = None,
     on_conflict: OnConflict = "error",
     position_bias: PositionBias | None = None,
     noise: ClickNoise | None = None,
     empties_dropped: bool = False,
+    on_features: Callable[[tuple[str, ...]], None] | None = None,
     progress: Progress | None = None,
 ) -> Counts:
     """Read counts of impressions and clicks for each query, document and position.
@@ -81,7 +81,15 @@ def read_aggregated_log(
     """
     table = _one_row_impressions(open_source(source, progress), columns or {})
     options = LogOptions(
-        items, None, features, group_names, on_conflict, None, position_bias, noise, empties_dropped
+        items=items,
+        features=features,
+        exclude=exclude,
+        group_names=group_names,
+        on_conflict=on_conflict,
+        position_bias=position_bias,
+        noise=noise,
+        empties_dropped=empties_dropped,
+        on_features=on_features,
     )
     whole = integers_between(0, LARGEST_COUNT - 1, "a count must be a whole number, 0 or more")
     counted = ("impressions", "clicks", "query_impressions")
@@ -101,20 +109,15 @@ def _one_row_impressions(table: Table, renamed: Mapping[str, str]) -> Table:
             raise InputError(f"no such column to rename; there are: {', '.join(known)}", column=name)
     names = {name: renamed.get(name, name) for name in known}
     require_columns(present, [names[name] for name in (*COUNT_COLUMNS, *renamed)], table.file)
-    names = {name: name for name in present} | {n: column for n, column in names.items() if column in present}
-
-    def batches(needed: list[str]) -> Iterator[tuple[Batch, Place]]:
-        read = {name: names[name] for name in needed if name not in ("impression_id", "click")}
-        for batch, place in table.batches(list(dict.fromkeys(read.values()))):
-            rows = place.rows(len(batch[names["query_id"]]))
-            added = {"impression_id": pa.array(rows), "click": pa.array(np.zeros(rows.size, np.int8))}
-            yield {name: batch[column] for name, column in read.items()} | added, place
-
-    types = {name: table.schema.field(column).type for name, column in names.items()}
-    schema = pa.schema({**types, "impression_id": pa.int64(), "click": pa.int8()})
+    kept = {name: name for name in present if name not in renamed.values()}
+    names = kept | {name: column for name, column in names.items() if column in present}
+    one_row = {"impression_id": pa.array, "click": lambda rows: pa.array(np.zeros(rows.size, np.int8))}
     kind = {"kind": LOG} if table.metadata.get("kind") == AGGREGATED else {}
-    names = {**names, "click": names["clicks"]}
-    return replace(table, schema=schema, metadata={**table.metadata, **kind}, batches=batches, names=names)
+    return replace(
+        table.derived(names, one_row),
+        metadata={**table.metadata, **kind},
+        names={**names, "click": names["clicks"]},
+    )
 
 
 def _rows(log: OpenedLog) -> pl.DataFrame:
@@ -124,13 +127,13 @@ def _rows(log: OpenedLog) -> pl.DataFrame:
     for block, part in log.reader.read(lambda block: (block, log.collector.part(block)), blocks.clear):
         log.collector.add(part)
         rows = pl.DataFrame({name: values for name, values in block.items() if name not in unused})
-        for row in rows.filter(pl.col("clicks") > pl.col("impressions")).head(1).iter_rows(named=True):
-            problem = f"there are more clicks than the {row['impressions']} impressions"
-            raise log.reader.error(problem, row["row"], "clicks", row["clicks"])
         shown = pl.col("impressions") > 0
-        for row in rows.filter(shown & (pl.col("position") == NOT_SHOWN)).head(1).iter_rows(named=True):
+        if row := _first(rows, pl.col("clicks") > pl.col("impressions")):
+            problem = f"there are more clicks than the {row['impressions']} impressions"
+            raise log.reader.numbered.error(problem, row["row"], "clicks", row["clicks"])
+        if row := _first(rows, shown & (pl.col("position") == NOT_SHOWN)):
             problem = "what was shown needs a position; only a row with 0 impressions may be without one"
-            raise log.reader.error(problem, row["row"], "position")
+            raise log.reader.numbered.error(problem, row["row"], "position")
         # a row of 0 impressions is a candidate, and says nothing of its position
         of_shown = [name for name in ("position", "propensity") if name in block]
         blocks.append(rows.with_columns(pl.when(shown).then(pl.col(of_shown)).otherwise(NOT_SHOWN)))
@@ -143,13 +146,17 @@ def _rows(log: OpenedLog) -> pl.DataFrame:
     return rows
 
 
+def _first(rows: pl.DataFrame, wrong: pl.Expr) -> dict[str, Any] | None:
+    """Return the first of the rows for which something holds."""
+    return next(rows.filter(wrong).head(1).iter_rows(named=True), None)
+
+
 def _check_sum(log: OpenedLog, rows: pl.DataFrame, column: str) -> None:
     """Refuse counts whose sum is not exact as a float, naming the query whose counts make it so large."""
-    beyond = rows.filter(pl.col(column).cast(pl.Float64).cum_sum() >= LARGEST_COUNT)
-    if beyond.height:
+    row = _first(rows, pl.col(column).cast(pl.Float64).cum_sum() >= LARGEST_COUNT)
+    if row is not None:
         problem = f"counts up to this query add up to {LARGEST_COUNT} impressions or more, which is too many"
-        query = log.reader.queries.ids(beyond["query"][:1].to_numpy())[0]
-        raise InputError(problem, column="query_id", value=query)
+        raise _query_error(log, problem, row["query"])
 
 
 def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
@@ -167,19 +174,15 @@ def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
     total = pl.first("query_impressions") if told else at_first
     rows = rows.with_columns(total=total.over("query"), **sums)
     if told:
-        differs = rows.filter(pl.col("query_impressions") != pl.col("total"))
-        if differs.height:
-            first = rows.filter(pl.col("query") == differs["query"][0])["row"][0]
-            problem = f"query_impressions of the same query in row {log.reader.shown_row(first)} differs"
-            raise log.reader.error(problem, differs["row"][0], "query_impressions")
+        if row := _first(rows, pl.col("query_impressions") != pl.col("total")):
+            first = rows.filter(pl.col("query") == row["query"])["row"][0]
+            shown = log.reader.numbered.shown(first)
+            problem = f"query_impressions of the same query in row {shown} differs"
+            raise log.reader.numbered.error(problem, row["row"], "query_impressions")
         _check_sum(log, rows.unique("query", keep="first", maintain_order=True), "total")
     for by in ("position", "document"):
-        wrong = rows.filter(pl.col(f"impressions_{by}") > pl.col("total")).head(1)
-        for row in wrong.iter_rows(named=True):
-            query, document = (
-                codes.ids(np.array([row[name]]))[0]
-                for name, codes in (("query", log.reader.queries), ("document", log.reader.documents))
-            )
+        if row := _first(rows, pl.col(f"impressions_{by}") > pl.col("total")):
+            document = log.reader.documents.ids(np.array([row["document"]]))[0]
             what = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
             said = f"query_impressions says that it had {row['total']}; correct the counts"
             if not told:
@@ -188,8 +191,12 @@ def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
                     " searched for in a column query_impressions"
                 )
             problem = f"the query has {row[f'impressions_{by}']} impressions {what}, but {said}"
-            raise InputError(problem, column="query_id", value=query)
+            raise _query_error(log, problem, row["query"])
     return rows
+
+
+def _query_error(log: OpenedLog, problem: str, query: int) -> InputError:
+    return InputError(problem, column="query_id", value=log.reader.queries.ids(np.array([query]))[0])
 
 
 def _tally(log: OpenedLog) -> Tally:
@@ -249,37 +256,14 @@ def write_aggregated_log(log: ClickLog | Counts, path: str | Path) -> None:
     if counts.context is not None and np.unique(counts.context).size > 1:
         problem = "such a table has no place for the values of this column; write_counts keeps them"
         raise InputError(problem, file=target, column=counts.context_name)
-    cells = pl.DataFrame({name: values for name, values in vars(counts.cells).items() if values is not None})
-    cells = pl.DataFrame({"row": np.arange(data.rows)}).join(
-        cells, on="row", how="left", maintain_order="left"
-    )
-    cells = cells.with_columns(
-        pl.col("position").replace(NOT_SHOWN, None),
-        pl.col("impressions", "clicks").fill_null(0),
-        cs.float().fill_nan(None),
-    )
-    row = cells["row"].to_numpy()
-    lists = data.list_of_row[row]
-    table = {
-        "query_id": pa.array(data.query_id[lists]),
-        "doc_id": pa.array(data.doc_id[row]),
-        **{name: cells[name].to_arrow() for name in cells.columns if name != "row"},
-        "query_impressions": pa.array(counts.impressions[lists]),
-    }
-    if data.group_names:  # the code of an unknown group, -1, is that of the last
-        table["group"] = pa.array(np.array([*data.group_names, None], dtype=object)[data.group[row]])
+    frame = frame_of_counts(counts).rename({"list_impressions": "query_impressions"})
     if data.features.shape[1]:
-        table |= feature_columns(data, row, "columns" if as_csv else "list")
-    about = LogMetadata(
-        position_bias=counts.position_bias,
-        noise=counts.noise,
-        empties_dropped=counts.empties_dropped,
-        source=data.source,
-        group_names=data.group_names,
-        feature_names=data.feature_names,
-        group_columns=data.group_columns,
-        text_ids=tuple(name for name in ("query_id", "doc_id") if getattr(data, name).dtype.kind == "T"),
-    )
-    whole = pa.table(table)
+        index = pl.struct("list", "doc_id").rle_id()  # candidates stand in the order of the rows of the data
+        row = frame.select(index).to_series().to_numpy()
+        features = feature_columns(data, data.features[row], "columns" if as_csv else "list")
+        frame = frame.with_columns(**features)
+    frame = frame.drop("list", counts.context_name, strict=False)
+    about = replace(LogMetadata.of(counts, (), with_features=True), origin={})
+    whole = arrow_table(frame)
     with atomic_write(target) as temporary:
         write_table(temporary, whole.schema, {**about.to_dict(), "kind": AGGREGATED}, [whole], as_csv=as_csv)

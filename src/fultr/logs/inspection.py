@@ -9,17 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import plain
 from fultr.data.counts import Counts
 from fultr.data.dataset import RankingDataset
-from fultr.data.facts import ImpressionFacts
+from fultr.data.feature_names import NO_FEATURES
 from fultr.data.ids import UNKNOWN_GROUP
+from fultr.data.tally import ImpressionFacts
+from fultr.logs.features import EXPERIMENT_COLUMNS, find_features, is_id
 from fultr.logs.metadata import LOG
-from fultr.logs.opening import find_features
-from fultr.logs.rows import OPTIONAL, REQUIRED
 from fultr.logs.sources import tables_of
 
 HUGE_FEATURE = 1e4
@@ -137,22 +138,25 @@ def log_findings(counts: Counts) -> list[Finding]:
     return [*findings, *_group_findings(counts.data), *_feature_findings(counts.data)]
 
 
-def inspect_columns(source: Any, renamed: Sequence[str], items: bool) -> list[Finding]:
+def inspect_columns(
+    source: Any,
+    renamed: Sequence[str],
+    items: bool,
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+) -> list[Finding]:
     """Return what is to be known of the columns of a log that are not read: which of them could be features.
 
-    Parameters
-    ----------
-    source
-        The log, as `fultr.count` takes it.
-    renamed
-        Columns that are read under other names.
-    items
-        Whether features come from a table of documents.
+    `renamed` are columns that are read under other names; `items` says whether features come from a table of
+    documents, and `features` and `exclude` which columns were named as features, or as none.
     """
     table = tables_of(source)[0]
-    read = {*REQUIRED, *OPTIONAL, *renamed, *find_features(table, None, all_numbers=False)}
-    others = [field.name for field in table.own_fields if field.name not in read]
-    if not others or items or table.metadata.get("kind") == LOG:
+    if items or table.metadata.get("kind") == LOG:
+        return []
+    read = {*NO_FEATURES, *EXPERIMENT_COLUMNS, *renamed, *exclude}
+    read.update(find_features(table, features, exclude, renamed).names)
+    others = [field.name for field in table.own_fields if field.name not in read and not is_id(field.name)]
+    if not others:
         return []
     unusable = {name: np.zeros(3, dtype=np.int64) for name in others}
     for batch, _ in table.batches(others):
@@ -163,13 +167,14 @@ def inspect_columns(source: Any, renamed: Sequence[str], items: bool) -> list[Fi
     if numbers:
         sentence = (
             f"{len(numbers)} columns of numbers are not read: {_listed(numbers)}. If they are features, call"
-            " them feature_..., or name them (features=)."
+            " them feature_..., or name all features (features=, --features)."
         )
         findings.append(Finding("warning", "features", sentence))
     for name in others:
         text, missing, infinite = (int(number) for number in unusable[name])
         if text + missing + infinite:
-            kinds = ((text, "text"), (missing, "missing or NaN"), (infinite, "infinite"))
+            word = "dates" if pa.types.is_temporal(table.schema.field(name).type) else "text"
+            kinds = ((text, word), (missing, "missing or NaN"), (infinite, "infinite"))
             what = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
             sentence = f"Column '{name}' cannot be a feature as it is: of its values, {what}."
             findings.append(Finding("note", "features", sentence))

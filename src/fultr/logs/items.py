@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from fultr.data import columns as checks
-from fultr.data.columns import Place, require_columns
+from fultr.data.columns import LIST_COLUMN, require_columns
 from fultr.data.counts import ItemTable
-from fultr.data.grouping import group_rows
+from fultr.data.grouping import first_equals, group_numbers, group_rows
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.data.table_files import Table
-from fultr.data.tally import Columns, Tally
+from fultr.data.tally import Columns, Tally, joined
 from fultr.errors import InputError
-from fultr.logs.rows import ROW_BITS, RowReader
+from fultr.logs.rows import NumberedRows, RowReader
 
-OnConflict = Literal["error", "first", "last"]
+OnConflict = Literal["error", "first", "last", "mean"]
 
 KEYS = ("query_id", "doc_id")
 
@@ -29,16 +30,8 @@ ROWS_A_COMPARISON = 1 << 16
 class ItemCollector:
     """Collects what is said of items: a document of a query each.
 
-    Parameters
-    ----------
-    reader
-        Reads the log.
-    on_conflict
-        What to do when rows say different things of an item: "error", or take the "first" or the "last".
-    documents
-        Tables of documents, if any: they have the features, and the groups unless only the log has any.
-    features
-        The columns with features of these tables.
+    `documents` are tables of documents, if any: they have the `features`, and the groups, in the column
+    `group`, unless only the log has any.
     """
 
     def __init__(
@@ -47,54 +40,46 @@ class ItemCollector:
         on_conflict: OnConflict,
         documents: Sequence[Table],
         features: tuple[str, ...],
+        group: str = "group",
     ) -> None:
-        if on_conflict not in ("error", "first", "last"):
-            raise InputError("must be 'error', 'first' or 'last'", column="on_conflict", value=on_conflict)
-        self.reader, self.on_conflict = reader, on_conflict
+        if on_conflict not in ("error", "first", "last", "mean"):
+            problem = "must be 'error', 'first', 'last' or 'mean'"
+            raise InputError(problem, column="on_conflict", value=on_conflict)
+        self.reader, self.on_conflict, self.features = reader, on_conflict, features
         self._documents: Columns | None = None
-        self._document_row: Callable[[int], int] = int
+        self._numbered_documents = NumberedRows(documents)
         self._parts: list[Columns] = []
         if documents:
-            self._read(documents, features)
+            self._read(documents, group)
 
-    def _read(self, tables: Sequence[Table], features: tuple[str, ...]) -> None:
+    def _read(self, tables: Sequence[Table], group: str) -> None:
         """Read tables of documents, keyed by query_id and doc_id."""
-        places, parts = [Place(table.file) for table in tables], []
-        grouped = all("group" in table.schema.names for table in tables)
+        parts = []
+        grouped = all(group in table.schema.names for table in tables)
         for index, table in enumerate(tables):
-            require_columns(table.schema.names, (*KEYS, *features), table.file)
-            for batch, place in table.batches([*KEYS, *(["group"] if grouped else []), *features]):
-                places[index] = place
-                rows = place.rows(len(batch["query_id"]))
-                part = {"row": rows | (index << ROW_BITS), **self.reader.encode_items(batch, place)}
+            require_columns(table.schema.names, (*KEYS, *self.features), table.file)
+            for batch, place in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
+                rows = self._numbered_documents.number(index, place, len(batch["query_id"]))
+                part = {"row": rows, **self.reader.encode_items(batch, place)}
                 if grouped:
-                    part["group"] = self.reader.encode_groups(batch["group"], place)
-                given = {name: batch[name] for name in features}
+                    part["group"] = self.reader.encode_groups(batch[group], place)
+                given = {name: batch[name] for name in self.features}
                 part["features"] = checks.feature_table(given, rows.size, place)
                 parts.append(part)
         if not parts:
             raise InputError("the table of documents has no rows", file=tables[0].file)
-
-        def shown_row(row: int) -> int:
-            return places[row >> ROW_BITS].shown(row & ((1 << ROW_BITS) - 1))
-
-        def conflict(column: str, row: int, other: int) -> NoReturn:
-            problem = f"{column} of the same document and query in row {shown_row(other)} differs"
-            raise InputError(problem, file=tables[row >> ROW_BITS].file, row=shown_row(row), column=column)
-
-        self._documents = self._once_each(_joined(parts), conflict)
-        self._document_row = shown_row
+        self._documents = _means(self._once_each(joined(parts), self._numbered_documents))
 
     def part(self, block: Columns) -> Columns | None:
         """Return what some rows say, once for each item; None if counting keeps all that they say."""
         names = ["features"] if "features" in block else []
-        if "group" in block and self.on_conflict != "error":
+        if "group" in block and self.on_conflict in ("first", "last"):
             names.append("group")
         if not names:
             return None
         kept = np.flatnonzero(~block["planted"]) if "planted" in block else slice(None)
         values = {name: block[name][kept] for name in ("row", "query", "document", *names)}
-        return self._once_each(values, self._conflict_of_rows)
+        return self._once_each(values, self.reader.numbered)
 
     def add(self, part: Columns | None) -> None:
         """Collect a part; parts come in the order of the rows."""
@@ -105,23 +90,54 @@ class ItemCollector:
         """Remove all parts."""
         self._parts = []
 
-    def _once_each(self, values: Columns, conflict: Callable[[str, int, int], NoReturn]) -> Columns:
-        """Return each item once; what differs between its rows is a conflict."""
+    def _once_each(self, values: Columns, numbered: NumberedRows) -> Columns:
+        """Return each item once, or for means each thing said of it; what differs may be a conflict."""
+        if self.on_conflict == "mean" and "features" in values:
+            return self._said_once(values, numbered)
+        if (values["row"][1:] < values["row"][:-1]).any():  # rows that were brought together by impression
+            by_row = np.argsort(values["row"])
+            values = {name: column[by_row] for name, column in values.items()}
         order, starts = group_rows(values["query"], values["document"])
-        ends = np.append(starts[1:], order.size)
-        if self.on_conflict == "error":
-            first = np.repeat(order[starts], ends - starts)
-            for name in values.keys() & {"group", "features"}:
-                differs = _first_difference(values[name], order, first)
-                if differs is not None:
-                    conflict(name, *(int(values["row"][index]) for index in differs))
-        chosen = order[ends - 1 if self.on_conflict == "last" else starts]
+        if self.on_conflict in ("error", "mean"):
+            for name in sorted(values.keys() & {"group", "features"}):
+                self._check_same(values, name, order[starts][group_numbers(order, starts)], numbered)
+        chosen = order[np.append(starts[1:], order.size) - 1 if self.on_conflict == "last" else starts]
         return {name: column[chosen] for name, column in values.items()}
+
+    def _check_same(
+        self, values: Columns, name: str, first: NDArray[np.int64], numbered: NumberedRows
+    ) -> None:
+        """Refuse rows that differ from the first row of the same item."""
+        column = values[name]
+        for start in range(0, first.size, ROWS_A_COMPARISON):
+            rows = slice(start, start + ROWS_A_COMPARISON)
+            differs = column[rows] != column[first[rows]]
+            differs = differs.any(axis=1) if differs.ndim == 2 else differs
+            if differs.any():
+                row = start + int(np.argmax(differs))
+                if name == "features":
+                    index = int(np.argmax(column[row] != column[first[row]]))
+                    listed = self.features == (LIST_COLUMN,)
+                    name = f"{LIST_COLUMN}[{index}]" if listed else self.features[index]
+                first_row = str(numbered.shown(values["row"][first[row]]))
+                raise _conflict_error(name, numbered, values["row"][row], first_row)
+
+    def _said_once(self, values: Columns, numbered: NumberedRows) -> Columns:
+        """Return each item with each of its different features once, and how many rows had them."""
+        said = hashes_of_rows(values["features"])
+        order, starts = group_rows(values["query"], values["document"], said)
+        rows = values.get("rows", np.ones(order.size, dtype=np.int64))
+        once = {name: column[order[starts]] for name, column in values.items()}
+        once["rows"] = np.add.reduceat(rows[order], starts) if starts.size else rows
+        if "group" in values:
+            first = first_equals(values["query"], values["document"])
+            self._check_same(values, "group", first, numbered)
+        return once
 
     def items(self, tally: Tally) -> tuple[ItemTable, tuple[str, ...]]:
         """Return all items that were counted, and the names of their groups."""
-        said = self._once_each(_joined(self._parts), self._conflict_of_rows) if self._parts else {}
-        if tally.groups:
+        said = _means(self._once_each(joined(self._parts), self.reader.numbered)) if self._parts else {}
+        if tally.groups and "group" not in said:
             self._check_groups(tally.groups)
             said = _with_groups(said, tally.groups) if said else tally.groups
         if self._documents is None:
@@ -145,9 +161,9 @@ class ItemCollector:
         index = ItemTable.of(said).find(documents["query"], documents["document"])
         group = np.append(said["group"], UNKNOWN_GROUP)[index]
         differs = np.flatnonzero((index >= 0) & (group != documents["group"]))
-        if differs.size and self.on_conflict == "error":
+        if differs.size and self.on_conflict in ("error", "mean"):
             item = int(differs[0])
-            row = f"{self._document_row(int(documents['row'][item]))} of the table of documents"
+            row = f"{self._numbered_documents.shown(documents['row'][item])} of the table of documents"
             first = documents["group"][item : item + 1]
             self._conflict("group", documents["query"][item], documents["document"][item], first, row)
         if self.on_conflict == "last":
@@ -172,11 +188,7 @@ class ItemCollector:
             row, found = next(self.reader.find_rows(is_missing))
             problem = "the document is not in the table of documents for this query"
             value = self.reader.documents.ids(found["document"])[0]
-            raise self.reader.error(problem, row, "doc_id", value)
-
-    def _conflict_of_rows(self, column: str, row: int, other: int) -> NoReturn:
-        problem = f"{column} of the same document and query in row {self.reader.shown_row(other)} differs"
-        raise self.reader.error(problem, row, column)
+            raise self.reader.numbered.error(problem, row, "doc_id", value)
 
     def _conflict(
         self, column: str, query: int, document: int, first: Any = None, row_of_first: str = ""
@@ -189,25 +201,47 @@ class ItemCollector:
 
         for row, found in self.reader.find_rows(of_item):
             if first is None:
-                first, row_of_first = found[column], str(self.reader.shown_row(row))
+                first, row_of_first = found[column], str(self.reader.numbered.shown(row))
             elif (found[column] != first).any():
-                problem = f"{column} of the same document and query in row {row_of_first} differs"
-                raise self.reader.error(problem, row, column)
+                raise _conflict_error(column, self.reader.numbered, row, row_of_first)
         raise RuntimeError("the rows that say different things were not found again")
 
 
-def _first_difference(
-    values: NDArray[Any], rows: NDArray[np.int64], others: NDArray[np.int64]
-) -> tuple[int, int] | None:
-    """Return the first of some rows whose value differs from that of its other row, and that row."""
-    found = []
-    for start in range(0, rows.size, ROWS_A_COMPARISON):
-        row, other = rows[start : start + ROWS_A_COMPARISON], others[start : start + ROWS_A_COMPARISON]
-        differs = values[row] != values[other]
-        differs = differs.any(axis=1) if differs.ndim == 2 else differs
-        if differs.any():
-            found.append(min(zip(row[differs].tolist(), other[differs].tolist(), strict=True)))
-    return min(found) if found else None
+def _conflict_error(column: str, numbered: NumberedRows, row: int, first_row: str) -> InputError:
+    """Return the error of rows that say different things of an item, and what can be done."""
+    advice = "{on_conflict} 'first' or 'last' says which to take"
+    if column != "group":
+        advice = "{on_conflict} 'first', 'last' or 'mean' says what to take"
+        advice += f", {{exclude}} '{column}' leaves it out" if "[" not in column else ""
+    problem = f"{column} of the same document and query in row {first_row} differs; {advice}"
+    return numbered.error(problem, row, column, None, "on_conflict", "exclude")
+
+
+def _means(said: Columns) -> Columns:
+    """Return each item once, with the mean of its features over rows, if there are rows to be counted.
+
+    Values are added up in ascending order: the sum does not depend on the order of the rows.
+    """
+    if "rows" not in said:
+        return said
+    order, starts = group_rows(said["query"], said["document"])
+    number, rows = group_numbers(order, starts), said["rows"].astype(np.float64)
+    total = np.bincount(number, weights=rows)
+    features = np.empty((starts.size, said["features"].shape[1]), dtype=np.float32)
+    for column, values in enumerate(said["features"].T):
+        ascending = np.lexsort((values, number))
+        sums = np.bincount(number[ascending], weights=(values * rows)[ascending])
+        features[:, column] = sums / total
+    once = {name: values[order[starts]] for name, values in said.items() if name != "rows"}
+    return {**once, "features": features}
+
+
+def hashes_of_rows(table: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Return a hash of each row of numbers, the same for equal rows."""
+    if not table.shape[1]:
+        return np.zeros(table.shape[0], dtype=np.uint64)
+    # adding 0 makes one number of the two zeros
+    return pl.DataFrame(table + np.float32(0)).hash_rows().to_numpy()
 
 
 def _with_groups(items: Columns, groups: Columns) -> Columns:
@@ -221,7 +255,3 @@ def _candidates(tally: Tally) -> Columns:
     query, document = tally.lists["query"][tally.cells["list"]], tally.cells["document"]
     order, starts = group_rows(query, document)
     return {"query": query[order[starts]], "document": document[order[starts]]}
-
-
-def _joined(parts: list[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -29,8 +29,8 @@ from fultr.data.columns import (
     NOT_FINITE,
     NUMBER,
     Place,
+    check_unique_names,
     numbers,
-    refuse_double_names,
 )
 from fultr.data.letor import read_letor
 from fultr.data.propensity import NOT_SHOWN
@@ -38,7 +38,7 @@ from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 from fultr.logs.opening import no_clicks
-from fultr.logs.other_layouts import long_table
+from fultr.logs.sources import long_table
 
 Weights = Literal["inverse-propensity", "ignore"]
 
@@ -170,7 +170,7 @@ def _read_columns(file: Path, _progress: Progress | None) -> Data:
             words = next(csv.reader(text, delimiter=separator))
         header = not all(NUMBER.fullmatch(word) or NOT_FINITE.fullmatch(word) or not word for word in words)
         names = words if header else [str(column) for column in range(len(words))]
-        refuse_double_names(names, file)
+        check_unique_names(names, file)
         options = arrow_csv.ReadOptions(skip_rows=int(header), column_names=names)
         table = arrow_csv.read_csv(file, options, arrow_csv.ParseOptions(delimiter=separator))
     except (UnicodeDecodeError, csv.Error, pa.ArrowException) as error:

@@ -10,6 +10,7 @@ from typing import Any
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
+from fultr.data.counts import Counts
 from fultr.errors import InputError
 
 LOG = "click-log"
@@ -37,18 +38,20 @@ class LogMetadata:
     items: dict[str, str] | None = None
 
     @classmethod
-    def of(cls, log: ClickLog, invented: Sequence[str], *, with_features: bool) -> LogMetadata:
+    def of(cls, log: ClickLog | Counts, invented: Sequence[str], *, with_features: bool) -> LogMetadata:
         """Return what is to be written of a log."""
-        named = {"impression_id": log.impression_id, "query_id": log.data.query_id, "doc_id": log.data.doc_id}
+        data = log.data
+        named = {
+            "impression_id": getattr(log, "impression_id", None),
+            "query_id": data.query_id,
+            "doc_id": data.doc_id,
+        }
         return cls(
-            position_bias=log.position_bias,
-            noise=log.noise,
-            empties_dropped=log.empties_dropped,
-            origin=log.origin,
-            source=log.data.source,
-            group_names=log.data.group_names,
-            feature_names=log.data.feature_names if with_features else (),
-            group_columns=log.data.group_columns if with_features else (),
+            **{name: getattr(log, name) for name in ("position_bias", "noise", "empties_dropped", "origin")},
+            source=data.source,
+            group_names=data.group_names,
+            feature_names=data.feature_names if with_features else (),
+            group_columns=data.group_columns if with_features else (),
             invented=tuple(invented),
             text_ids=tuple(name for name, ids in named.items() if ids is not None and ids.dtype.kind == "T"),
         )

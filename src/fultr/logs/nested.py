@@ -16,7 +16,7 @@ from fultr.arguments import Progress, names_of
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, plain, require_columns
 from fultr.data.table_files import Batch, Table
 from fultr.errors import InputError
-from fultr.logs.other_layouts import open_source
+from fultr.logs.sources import open_source
 
 IMPRESSIONS_A_BLOCK = 1 << 14
 """Impressions whose lists are exploded together, so that lists of many features take little memory."""
@@ -132,14 +132,8 @@ def _lengths(lists: pa.Array, name: str, place: Place) -> NDArray[np.int64]:
 
 def _check_impressions(table: Table, column: str) -> None:
     """Refuse an impression that stands in two rows, naming the second; each row is an impression."""
-
-    def ids() -> Iterator[pl.Series]:
-        return (pl.Series(pl.from_arrow(plain(batch[column]))) for batch, _ in table.batches([column]))
-
-    # hashes take less memory than ids, which are needed only if some are equal
-    hashes = pl.concat([pl.Series(dtype=pl.UInt64), *(part.drop_nulls().hash() for part in ids())])
-    if hashes.n_unique() < len(hashes):
-        known = pl.concat(list(ids()))
-        for row in (~known.is_first_distinct() & known.is_not_null()).arg_true().head(1):
-            problem = "the impression stands in an earlier row already; one row is one impression"
-            raise InputError(problem, file=table.file, row=row + 1, column="impression_id", value=known[row])
+    parts = [pl.Series(pl.from_arrow(plain(batch[column]))) for batch, _ in table.batches([column])]
+    ids = pl.concat(parts) if parts else pl.Series(dtype=pl.Int64)
+    for row in (~ids.is_first_distinct() & ids.is_not_null()).arg_true().head(1):
+        problem = "the impression stands in an earlier row already; one row is one impression"
+        raise InputError(problem, file=table.file, row=row + 1, column="impression_id", value=ids[row])

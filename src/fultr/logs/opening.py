@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, names_of
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, is_number, require_columns
 from fultr.data.counts import Counts, counts_in_order
 from fultr.data.table_files import Table, file_digest, is_address, name_of, open_table
-from fultr.data.tally import Columns, Rows, RunningTally, Tally
+from fultr.data.tally import Columns, RunningTally, Tally
 from fultr.errors import InputError
-from fultr.logs.items import KEYS, ItemCollector, OnConflict
+from fultr.logs.features import find_features
+from fultr.logs.items import ItemCollector, OnConflict
 from fultr.logs.metadata import LogMetadata
-from fultr.logs.rows import Check, RowReader
+from fultr.logs.rows import Check, OnRepeat, RowReader
 from fultr.logs.sources import tables_of
 
 
@@ -31,8 +31,11 @@ class LogOptions:
     items: Any = None
     columns: Mapping[str, str] | None = None
     features: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
     group_names: Sequence[str] | None = None
     on_conflict: OnConflict = "error"
+    on_repeat: OnRepeat = "error"
+    on_features: Callable[[tuple[str, ...]], None] | None = None
     context: str | None = None
     position_bias: PositionBias | None = None
     noise: ClickNoise | None = None
@@ -41,17 +44,7 @@ class LogOptions:
 
 
 class OpenedLog:
-    """A log that can be read.
-
-    Parameters
-    ----------
-    source
-        What `tables_of` takes.
-    options
-        How to read it.
-    of_impressions, keep_impressions
-        As in `RowReader`.
-    """
+    """A log that can be read; `of_impressions` and `keep_impressions` are as in `RowReader`."""
 
     def __init__(
         self,
@@ -72,23 +65,32 @@ class OpenedLog:
                 problem = "its impressions have no ids, so that those of several tables cannot be told apart"
                 raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
         documents = self._documents(about)
-        given = options.features
-        found = [find_features(table, given, all_numbers=True) for table in documents]
-        in_log = () if documents else find_features(self.tables[0], given, all_numbers=False)
-        self.features = found[0] if documents else in_log
+        renamed = dict(options.columns or {})
+        told = [column for column, _ in (of_impressions or {}).values()]
+        used = [*renamed.values(), *told, *([options.context] if options.context else ())]
+        where = (documents or self.tables)[0]
+        found = find_features(where, options.features, options.exclude, used)
+        self.features = found.names
+        if found.by_type and not documents and options.on_features is not None:
+            options.on_features(found.names)
+        group = renamed.get("group", "group")
+        in_log = any(group in table.schema.names for table in self.tables)
+        if not in_log and any(group in table.schema.names for table in documents):
+            renamed.pop("group", None)
         names = options.group_names
         self.reader = RowReader(
             self.tables,
-            options.columns or {},
-            in_log,
+            renamed,
+            () if documents else self.features,
             self.about.group_names if names is None else names_of(names, "group_names"),
             text_ids=any(table.is_text for table in (*self.tables, *documents)),
             keep_text=self.about.text_ids,
             context=options.context,
             of_impressions=of_impressions or {},
             keep_impressions=keep_impressions,
+            on_repeat=options.on_repeat,
         )
-        self.collector = ItemCollector(self.reader, options.on_conflict, documents, self.features)
+        self.collector = ItemCollector(self.reader, options.on_conflict, documents, self.features, group)
 
     @property
     def file(self) -> str | Path | None:
@@ -118,12 +120,10 @@ class OpenedLog:
             names = next((table.names for table in self.tables if str(table.file) == str(file)), {})
             column, bracket, index = (error.column or "").partition("[")
             shown = (names.get(column, column) + bracket + index) or None
-            raise InputError(
-                error.problem, file=file, row=error.row, column=shown, value=error.value
-            ) from None
+            raise error.about(file, error.row, shown) from None
 
-    def tally(self, keep: list[tuple[Columns, Rows]] | None = None) -> Tally:
-        """Count the whole log; `keep` gets all rows, if they are wanted, too."""
+    def tally(self, keep: list[Columns] | None = None) -> Tally:
+        """Count the whole log; `keep` gets all rows but their features, if they are wanted, too."""
         running = RunningTally()
 
         def clear() -> None:
@@ -133,9 +133,10 @@ class OpenedLog:
             if keep is not None:
                 keep.clear()
 
-        def use(block: Columns) -> tuple[Tally, Columns | None, tuple[Columns, Rows]]:
-            counted, rows = self.reader.tally(block)
-            return counted, self.collector.part(block), (block, rows)
+        def use(given: Columns) -> tuple[Tally, Columns | None, Columns]:
+            block = self.reader.without_repeats(given)
+            kept = {name: values for name, values in block.items() if name != "features"}
+            return self.reader.tally(block), self.collector.part(block), kept
 
         with self.named_errors():
             for counted, part, kept in self.reader.read(use, clear):
@@ -171,22 +172,6 @@ class OpenedLog:
                 empties_dropped=options.empties_dropped or about.empties_dropped,
                 origin=about.origin,
             )
-
-
-def find_features(table: Table, chosen: Sequence[str] | None, *, all_numbers: bool) -> tuple[str, ...]:
-    """Return the columns with features: those chosen, or else those that their names, or types, tell."""
-    if chosen is not None:
-        names = names_of(chosen, "features")
-        require_columns(table.schema.names, names, table.file)
-        return names
-    fields = {field.name: field for field in table.own_fields}
-    if LIST_COLUMN in fields:
-        return (LIST_COLUMN,)
-    prefixed = tuple(name for name in fields if name.startswith(FEATURE_PREFIX))
-    if prefixed or not all_numbers:
-        return prefixed
-    others = [field for name, field in fields.items() if name not in (*KEYS, "group", "relevance", "label")]
-    return tuple(field.name for field in others if table.is_text or is_number(field.type))
 
 
 def items_beside(items: Mapping[str, str], log: str | Path) -> str | Path:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 
 from fultr.data import columns as checks
 from fultr.data.columns import Place, require_columns
-from fultr.data.grouping import first_repeat, group_rows, mixed, run_starts
+from fultr.data.fields import DEEPEST_POSITION
+from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
 from fultr.data.id_codes import IdCodes, encode_ids
 from fultr.data.ids import document_twice
-from fultr.data.log_fields import DEEPEST_POSITION
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Batch, Table
-from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows
+from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows, joined
 from fultr.errors import InputError
 from fultr.logs.partitions import Partitions
 
@@ -44,11 +45,39 @@ WORKERS = 2
 BLOCKS_AHEAD = 3
 """Blocks that are under way at once: more would only take memory."""
 
+OnRepeat = Literal["error", "first"]
+
 Check = Callable[[Any, str, Place], NDArray[Any]]
 """From a column of a batch, its name and the place of its rows to checked values; `columns.flags` is one."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
+
+
+class NumberedRows:
+    """Rows of several tables, each known by one integer; errors name it as a person would count it."""
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.files = [table.file for table in tables]
+        self._places = [Place(table.file) for table in tables]
+
+    def number(self, table: int, place: Place, size: int) -> NDArray[np.int64]:
+        """Return the integers of rows of a table."""
+        self._places[table] = place
+        return place.rows(size) | (table << ROW_BITS)
+
+    def file_of(self, row: int) -> str | Path | None:
+        """Return the file of a row."""
+        return self.files[int(row) >> ROW_BITS]
+
+    def shown(self, row: int) -> int:
+        """Return the number of a row as a person would count it."""
+        return self._places[int(row) >> ROW_BITS].shown(int(row) & ((1 << ROW_BITS) - 1))
+
+    def error(self, problem: str, row: int, column: str, value: object = None, *options: str) -> InputError:
+        """Return an error about a row; `options` are arguments that the problem names."""
+        file, shown = self.file_of(row), self.shown(row)
+        return InputError(problem, file=file, row=shown, column=column, value=value, options=options)
 
 
 class ScatteredRowsError(Exception):
@@ -57,39 +86,20 @@ class ScatteredRowsError(Exception):
 
 @dataclass(eq=False)
 class RowReader:
-    """Reads long tables as checked rows with ids as codes.
-
-    Parameters
-    ----------
-    tables
-        The tables, one after another.
-    renamed
-        What the tables call a column, where they call it otherwise.
-    features
-        The columns with features.
-    group_names
-        The groups there are; a label that is not among them is an error. By default those found.
-    text_ids
-        Treat ids as text, as a CSV file gives them.
-    keep_text
-        The columns of ids that stay text even if all of it looks like integers.
-    context
-        A column that tells impressions apart, such as the device.
-    of_impressions
-        Further columns with one value for each impression, and how to check them.
-    keep_impressions
-        Give text ids of impressions codes from which they can be had back, instead of hashes.
-    """
+    """Reads long tables, one after another, as checked rows with ids as codes."""
 
     tables: Sequence[Table]
-    renamed: Mapping[str, str]
+    renamed: Mapping[str, str]  # what the tables call a column, where they call it otherwise
     features: Sequence[str] = ()
-    group_names: Sequence[str] | None = None
-    text_ids: bool = False
-    keep_text: Sequence[str] = ()
-    context: str | None = None
+    group_names: Sequence[str] | None = None  # a label that is not among them is an error
+    text_ids: bool = False  # treat ids as text, as a CSV file gives them
+    keep_text: Sequence[str] = ()  # columns of ids that stay text even if all of it looks like integers
+    context: str | None = None  # a column that tells impressions apart, such as the device
     of_impressions: Mapping[str, tuple[str, Check]] = field(default_factory=dict)
+    """Further columns with one value for each impression, and how to check them."""
     keep_impressions: bool = False
+    """Give text ids of impressions codes from which they can be had back, instead of hashes."""
+    on_repeat: OnRepeat = "error"
 
     def __post_init__(self) -> None:
         self.impressions, self.queries, self.documents = (
@@ -101,7 +111,9 @@ class RowReader:
         self.width: tuple[int, int] | None = None
         self.rows_read: list[int] = [0] * len(self.tables)
         self.gathered = False
-        self._places = [Place(table.file) for table in self.tables]
+        self.numbered = NumberedRows(self.tables)
+        if self.on_repeat not in ("error", "first"):
+            raise InputError("must be 'error' or 'first'", column="on_repeat", value=self.on_repeat)
         for name in self.renamed:
             if name not in (*REQUIRED, *OPTIONAL):
                 known = ", ".join((*REQUIRED, *OPTIONAL))
@@ -135,43 +147,46 @@ class RowReader:
             time = block["time"]
             if self.time_type not in (None, time.dtype):
                 problem = "must be all whole numbers, or all dates"
-                raise self.error(problem, first, "timestamp", time[0])
+                raise self.numbered.error(problem, first, "timestamp", time[0])
             self.time_type, block["time"] = time.dtype, time.view(np.int64)
         if "features" in block:
             width = block["features"].shape[1]
             if self.width is None:
-                self.width = (width, self.shown_row(first))
+                self.width = (width, self.numbered.shown(first))
             elif self.width[0] != width:
                 problem = f"there are {width} features, but {self.width[0]} in row {self.width[1]}"
-                raise self.error(problem, first, "features")
+                raise self.numbered.error(problem, first, "features")
 
     def _contiguous(self, pool: ThreadPoolExecutor) -> Iterator[Columns]:
         """Yield blocks of complete impressions; raise if one comes back after another."""
-        returns = _ReturnCheck()
+        seen: list[NDArray[Any]] = []
         waiting: list[Columns] = []
+
+        def complete(rows: Columns) -> Columns:
+            seen.append(rows["impression"][impression_starts(rows)])
+            _check_returns(seen[-1])
+            return rows
+
         for block in self._checked(pool):
             waiting.append(block)
             if sum(one["row"].size for one in waiting) < ROWS_A_BLOCK:
                 continue
             # the last impression may continue in what comes next
-            joined = _joined(waiting)
-            cut = int(_impression_starts(joined)[-1])
+            rows = joined(waiting)
+            cut = int(impression_starts(rows)[-1])
             if cut:
-                complete = {name: values[:cut] for name, values in joined.items()}
-                returns.add(complete)
-                yield complete
-            waiting = [{name: values[cut:] for name, values in joined.items()}]
-        last = _joined(waiting) if waiting else {"row": np.empty(0)}
-        if last["row"].size:
-            returns.add(last)
-            yield last
-        returns.finish()
+                yield complete({name: values[:cut] for name, values in rows.items()})
+            waiting = [{name: values[cut:] for name, values in rows.items()}]
+        if any(block["row"].size for block in waiting):
+            yield complete(joined(waiting))
+        if seen:
+            _check_returns(np.concatenate(seen))
 
     def _scattered(self, pool: ThreadPoolExecutor) -> Iterator[Columns]:
         """Bring the rows of impressions together, some impressions at a time, and yield them."""
         with Partitions() as partitions:
             for block in self._checked(pool):
-                partitions.add(block, _impression_hashes(block))
+                partitions.add(block)
             for part in partitions:
                 keys = [part[name] for name in ("impression", "impression_check") if name in part]
                 order, _ = group_rows(*keys, part["row"])
@@ -192,7 +207,6 @@ class RowReader:
             wanted.update((name, column) for name, (column, _) in self.of_impressions.items())
             require_columns(names, wanted.values(), table.file)
             for batch, place in table.batches(list(dict.fromkeys(wanted.values()))):
-                self._places[index] = place
                 named = {name: batch[column] for name, column in wanted.items()}
                 self._check_kinds(named, place)
                 yield named, place, index
@@ -202,17 +216,13 @@ class RowReader:
         first = {self.renamed.get(name, name) for name in OPTIONAL} & set(self.tables[0].schema.names)
         differs = first ^ {wanted[name] for name in OPTIONAL if name in wanted}
         if differs:
-            one, other = self.tables[0].file, self.tables[index].file
-            problem = f"must be in all files or in none; see {one}"
-            raise InputError(problem, file=other, column=min(differs))
+            problem = f"must be in all files or in none; see {self.tables[0].file}"
+            raise InputError(problem, file=self.tables[index].file, column=min(differs))
 
     def _check_kinds(self, batch: Batch, place: Place) -> None:
         """Refuse text ids where integers came before; here, since threads check batches in any order."""
-        for codes, column in (
-            (self.impressions, "impression_id"),
-            (self.queries, "query_id"),
-            (self.documents, "doc_id"),
-        ):
+        kinds = {"impression_id": self.impressions, "query_id": self.queries, "doc_id": self.documents}
+        for column, codes in kinds.items():
             ids = batch[column]
             kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
             if len(ids) and (checks.is_text(kind) or pa.types.is_integer(kind)):
@@ -224,11 +234,10 @@ class RowReader:
         position = checks.positions(batch["position"], "position", place, DEEPEST_POSITION)
         shown = position != NOT_SHOWN
         click = checks.flags(batch["click"], "click", place, missing=~shown)
-        if (click & ~shown).any():
-            problem = "a click on an item that was not shown: its position is empty"
-            raise place.error(problem, int(np.argmax(click & ~shown)), "click", 1)
+        problem = "a click on an item that was not shown: its position is empty"
+        place.check(click & ~shown, problem, "click", click, int)
         rows: Columns = {
-            "row": place.rows(position.size) | (table << ROW_BITS),
+            "row": self.numbered.number(table, place, position.size),
             **self._impression_keys(batch, place),
             **self.encode_items(batch, place),
             "position": position,
@@ -238,9 +247,7 @@ class RowReader:
             rows["propensity"] = checks.propensities(batch["propensity"], "propensity", place, shown)
         if "planted" in batch:
             rows["planted"] = checks.flags(batch["planted"], "planted", place)
-            unplaced = rows["planted"] & ~shown
-            if unplaced.any():
-                raise place.error("a planted item needs a position", int(np.argmax(unplaced)), "position")
+            place.check(rows["planted"] & ~shown, "a planted item needs a position", "position")
         if "timestamp" in batch:
             rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", place)
         if "group" in batch:
@@ -249,11 +256,19 @@ class RowReader:
             values = checks.context_labels(batch["context"], self.context, place)
             rows["context"] = self.contexts.encode(values)
         if self.features:
-            given = {name: batch[name] for name in self.features}
-            rows["features"] = checks.feature_table(given, position.size, place)
+            rows["features"] = self._features(batch, position.size, place)
         for name, (column, check) in self.of_impressions.items():
             rows[name] = check(batch[name], column, place)
         return rows
+
+    def _features(self, batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
+        try:
+            return checks.feature_table({name: batch[name] for name in self.features}, rows, place)
+        except InputError as error:
+            if error.column not in self.features or error.column == checks.LIST_COLUMN:
+                raise
+            advice = f"; {{exclude}} '{error.column}' leaves the column out"
+            raise error.adding(advice, "exclude") from None
 
     def _impression_keys(self, batch: Batch, place: Place) -> Columns:
         ids = checks.ids(batch["impression_id"], "impression_id", place, as_text=self.text_ids)
@@ -264,44 +279,55 @@ class RowReader:
 
     def encode_items(self, batch: Batch, place: Place) -> Columns:
         """Return codes of the query and of the document of each row."""
-        found = {}
-        for name, column, codes in (
-            ("query", "query_id", self.queries),
-            ("document", "doc_id", self.documents),
-        ):
+
+        def encoded(codes: IdCodes, column: str) -> NDArray[np.int64]:
             ids = checks.ids(batch[column], column, place, as_text=self.text_ids)
-            found[name] = encode_ids(codes, ids, column, place)
-        return found
+            return encode_ids(codes, ids, column, place)
+
+        return {"query": encoded(self.queries, "query_id"), "document": encoded(self.documents, "doc_id")}
 
     def encode_groups(self, column: Any, place: Place) -> NDArray[np.int64]:
         """Return a code for each label, -1 where the group is unknown."""
-        labels = checks.encoded_labels(column, "group", place)
-        if pa.types.is_dictionary(labels.type):
-            of_label = np.append(self.groups.encode(pl.Series(pl.from_arrow(labels.dictionary))), -1)
-            index = labels.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
+        if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
+            few = checks.labels(column.dictionary, "group", place)
+            of_label = np.append(self.groups.encode(pl.Series(pl.from_arrow(few))), -1)
+            index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
             codes = np.asarray(of_label[index])
         else:
+            labels = checks.labels(column, "group", place)
             codes = self.groups.encode(pl.Series(pl.from_arrow(labels)))
         if self.group_names is not None:
-            allowed = np.array([*(name in self.group_names for name in self.groups.texts), True])
-            if not allowed[codes].all():
-                index = int(np.argmin(allowed[codes]))
-                problem = f"unknown group; expected one of: {', '.join(self.group_names)}"
-                raise place.error(problem, index, "group", labels[index].as_py())
+            unknown = np.array([*(name not in self.group_names for name in self.groups.texts), False])
+            problem = f"unknown group; expected one of: {', '.join(self.group_names)}"
+            place.check(unknown[codes], problem, "group", column)
         return codes
 
-    def tally(self, block: Columns) -> tuple[Tally, Rows]:
+    def without_repeats(self, block: Columns) -> Columns:
+        """Return complete impressions with each document once, if asked for: the row of the first position.
+
+        Of rows at one position the one with a click comes first, and rows without a position come last.
+        """
+        if self.on_repeat == "error":
+            return block
+        number = _impression_numbers(block)
+        position = block["position"]
+        unlike = np.arange(number.size) * block["planted"] if "planted" in block else np.zeros_like(number)
+        depth = np.where(position == NOT_SHOWN, DEEPEST_POSITION + 1, position)
+        order = np.lexsort((block["row"], ~block["click"], depth, block["document"], unlike, number))
+        key = sort_key(number, unlike, block["document"])[order]
+        kept = np.sort(order[run_starts(key)])
+        return block if kept.size == number.size else {name: values[kept] for name, values in block.items()}
+
+    def tally(self, block: Columns) -> Tally:
         """Count complete impressions, after checking what concerns each of them as a whole."""
-        rows = self.rows(block)
         try:
-            return count_rows(rows), rows
+            return count_rows(self.rows(block))
         except RepeatedDocumentError:
             self._name_repeated_document(block)
 
     def rows(self, block: Columns) -> Rows:
         """Return complete impressions as the rows that are counted; refuse those that make no sense."""
-        starts = _impression_starts(block)
-        number = np.repeat(np.arange(starts.size), np.diff(np.append(starts, block["row"].size)))
+        starts, number = impression_starts(block), _impression_numbers(block)
         self._check_constant(block, "query", "query_id", starts, number)
         self._check_positions(block, number)
         for name, (column, _) in self.of_impressions.items():
@@ -317,7 +343,7 @@ class RowReader:
                     raise ScatteredRowsError  # its candidates may stand elsewhere
                 row = block["row"][starts[np.argmin(lengths)]]
                 problem = "the impression has planted items only, and no candidate"
-                raise self.error(problem, row, "impression_id")
+                raise self.numbered.error(problem, row, "impression_id")
             starts, number = np.cumsum(lengths) - lengths, number[kept]
             block = {name: values[kept] for name, values in block.items()}
         return Rows(
@@ -350,96 +376,56 @@ class RowReader:
         if not changes.any():
             return
         index = int(np.argmax(changes)) + 1
-        first = self.shown_row(block["row"][starts[number[index]]])
+        first = self.numbered.shown(block["row"][starts[number[index]]])
         if name == "query":
-            rows = block["row"][[starts[number[index]], index]]
-            problem, value = (
-                f"query_id of the same impression in row {first} differs" + self._hint(*rows),
-                None,
-            )
+            hint = self._hint(block["row"][starts[number[index]]], block["row"][index])
+            problem, value = f"query_id of the same impression in row {first} differs{hint}", None
         else:
-            problem = (
-                f"must be the same in all rows of an impression, but {column} of the same impression in row"
-                f" {first} differs"
-            )
+            problem = f"must be the same in all rows of an impression, but {column} in row {first} differs"
             value = self.contexts.texts[int(values[index])] if name == "context" else values[index]
-        raise self.error(problem, block["row"][index], column, value)
+        raise self.numbered.error(problem, block["row"][index], column, value)
 
     def _check_positions(self, block: Columns, number: NDArray[np.int64]) -> None:
         shown = np.flatnonzero(block["position"] != NOT_SHOWN)
         repeat = first_repeat(number[shown], block["position"][shown])
         if repeat is not None:
             first, second = (int(shown[index]) for index in repeat)
-            problem = (
-                f"the position is taken in row {self.shown_row(block['row'][first])} of the same impression"
-                " already" + self._hint(block["row"][first], block["row"][second])
-            )
-            raise self.error(problem, block["row"][second], "position", block["position"][second])
+            row = self.numbered.shown(block["row"][first])
+            problem = f"the position is taken in row {row} of the same impression already"
+            problem += self._hint(block["row"][first], block["row"][second])
+            raise self.numbered.error(problem, block["row"][second], "position", block["position"][second])
 
     def _name_repeated_document(self, block: Columns) -> NoReturn:
-        number = np.cumsum(np.isin(np.arange(block["row"].size), _impression_starts(block)))
+        number = _impression_numbers(block)
         candidates = np.flatnonzero(~block["planted"]) if "planted" in block else np.arange(number.size)
         repeat = first_repeat(number[candidates], block["document"][candidates])
         if repeat is None:
             raise RuntimeError("two lists of different documents have the same hash")
         first, second = (int(candidates[index]) for index in repeat)
         document = self.documents.ids(block["document"][[second]])[0]
-        twice = document_twice(self.shown_row(block["row"][first]), 0, "impression", document)
-        hint = self._hint(block["row"][first], block["row"][second])
-        raise self.error(twice.problem + hint, block["row"][second], "doc_id", document)
+        twice = document_twice(self.numbered.shown(block["row"][first]), 0, "impression", document)
+        hint = (
+            self._hint(block["row"][first], block["row"][second]) or "; {on_repeat} 'first' keeps the first"
+        )
+        raise self.numbered.error(twice.problem + hint, block["row"][second], "doc_id", document, "on_repeat")
 
     def _hint(self, first: int, second: int) -> str:
         """Say what is wrong if rows of two files are taken for one impression."""
-        one, other = self.tables[int(first) >> ROW_BITS].file, self.tables[int(second) >> ROW_BITS].file
+        one, other = self.numbered.file_of(first), self.numbered.file_of(second)
         return "" if one == other else f", in {one}; impressions of different files need different ids"
-
-    def shown_row(self, row: int) -> int:
-        """Return the number of a row as a person would count it."""
-        return self._places[int(row) >> ROW_BITS].shown(int(row) & ((1 << ROW_BITS) - 1))
-
-    def error(self, problem: str, row: int, column: str, value: object = None) -> InputError:
-        """Return an error about a row."""
-        file = self.tables[int(row) >> ROW_BITS].file
-        return InputError(problem, file=file, row=self.shown_row(row), column=column, value=value)
 
     def find_rows(self, wanted: Callable[[Columns], NDArray[np.bool_]]) -> Iterator[tuple[int, Columns]]:
         """Read the tables again and yield the rows that are wanted, one after another: for error messages."""
         for given in self._batches():
             block = self._check(*given)
             for index in np.flatnonzero(wanted(block)):
-                yield (
-                    int(block["row"][index]),
-                    {name: values[index : index + 1] for name, values in block.items()},
-                )
+                yield int(block["row"][index]), {name: values[[index]] for name, values in block.items()}
 
 
-class _ReturnCheck:
-    """Notices an impression that comes back after another one."""
-
-    def __init__(self) -> None:
-        self._seen: list[NDArray[Any]] = []
-        self._last: int | None = None
-        self._ascending = True
-
-    def add(self, block: Columns) -> None:
-        """Look at complete impressions; those that come back within a block are noticed at once."""
-        keys = block["impression"][_impression_starts(block)]
-        if self._ascending and "impression_check" not in block:
-            follows = self._last is None or (keys.size and int(keys[0]) > self._last)
-            self._ascending = bool(follows and (keys[1:] > keys[:-1]).all())
-            self._last = int(keys[-1]) if keys.size else self._last
-        else:
-            self._ascending = False
-        self._seen.append(keys)
-        if not self._ascending and np.unique(keys).size < keys.size:
-            raise ScatteredRowsError
-
-    def finish(self) -> None:
-        """Look at the whole log; keys that ascend cannot come back."""
-        if not self._ascending and self._seen:
-            keys = np.concatenate(self._seen)
-            if np.unique(keys).size < keys.size:
-                raise ScatteredRowsError
+def _check_returns(keys: NDArray[Any]) -> None:
+    """Raise if an impression comes back after another one; keys that ascend cannot."""
+    if not (keys[1:] > keys[:-1]).all() and np.unique(keys).size < keys.size:
+        raise ScatteredRowsError
 
 
 def in_order(
@@ -459,7 +445,7 @@ def in_order(
             future.cancel()
 
 
-def _impression_starts(block: Columns) -> NDArray[np.int64]:
+def impression_starts(block: Columns) -> NDArray[np.int64]:
     """Return where each run of rows of one impression starts."""
     starts = run_starts(block["impression"])
     if "impression_check" not in block:
@@ -467,14 +453,10 @@ def _impression_starts(block: Columns) -> NDArray[np.int64]:
     return np.union1d(starts, run_starts(block["impression_check"]))
 
 
-def _impression_hashes(block: Columns) -> NDArray[np.uint64]:
-    return mixed(block["impression"])
-
-
-def _joined(blocks: Sequence[Columns]) -> Columns:
-    if len(blocks) == 1:
-        return blocks[0]
-    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+def _impression_numbers(block: Columns) -> NDArray[np.int64]:
+    """Return the number of the run of rows that each row is in, from 0."""
+    starts = impression_starts(block)
+    return run_numbers(starts, block["row"].size)
 
 
 def _planted(block: Columns, number: NDArray[np.int64]) -> tuple[PlantedRows, NDArray[np.bool_] | None]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 import glob
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
+from numpy.typing import NDArray
 
 from fultr.arguments import Progress
+from fultr.data import table_files
 from fultr.data.columns import Place
 from fultr.data.table_files import (
     COMPRESSED,
@@ -91,19 +94,38 @@ def _tables_among(paths: Sequence[Any], source: object) -> list[Any]:
     return kept
 
 
+def partition_values(file: str | Path | None) -> dict[str, str]:
+    """Return what the folders of a file are named after: .../device=phone/day=3/part.parquet."""
+    pairs = [part.split("=", 1) for part in PurePosixPath(str(file)).parts[:-1] if "=" in part]
+    return {name: value for name, value in pairs if name}
+
+
 def _with_partition_columns(table: Table) -> Table:
-    """Add columns that the folders of a file are named after: .../device=phone/day=3/part.parquet."""
-    pairs = [part.split("=", 1) for part in PurePosixPath(str(table.file)).parts[:-1] if "=" in part]
-    given = {name: value for name, value in pairs if name and name not in table.schema.names}
+    """Add columns that the folders of a file are named after."""
+    present = table.schema.names
+    given = {name: value for name, value in partition_values(table.file).items() if name not in present}
     if not given:
         return table
 
-    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        wanted = [name for name in names if name not in given] or table.schema.names[:1]
-        for batch, place in table.batches(wanted):
-            rows = len(batch[wanted[0]])
-            constant = {name: pa.array([value] * rows, pa.string()) for name, value in given.items()}
-            yield {name: constant[name] if name in given else batch[name] for name in names}, place
+    def constant(value: str) -> Callable[[NDArray[np.int64]], pa.Array]:
+        return lambda rows: pa.array([value] * rows.size, pa.string())
 
-    schema = pa.schema([*table.schema, *((name, pa.string()) for name in given)], table.schema.metadata)
-    return replace(table, schema=schema, batches=batches)
+    return table.derived(
+        dict(zip(present, present, strict=True)), {name: constant(value) for name, value in given.items()}
+    )
+
+
+def open_source(source: Any, progress: Progress | None = None) -> Table:
+    """Open a file by its name, or a frame."""
+    return open_table(source, progress) if isinstance(source, (str, Path)) else table_of(source)
+
+
+def long_table(frame: pl.DataFrame, file: str | Path | None, **fields: Any) -> Table:
+    """Return a frame as a long table; its column `row` has the rows of the file that errors name."""
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+        for part in frame.iter_slices(table_files.ROWS_A_BATCH):
+            place = Place(file, numbers=part["row"].cast(pl.Int64).to_numpy())
+            yield {name: part[name].to_arrow() for name in names}, place
+
+    return Table(frame.clear().drop("row").to_arrow().schema, batches=batches, file=file, **fields)

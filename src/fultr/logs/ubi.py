@@ -1,43 +1,36 @@
 """Click logs from User Behavior Insights (UBI), the event log of OpenSearch and others; schema 1.3.0.
 
 A search of `ubi_queries` is an impression, and its query is what the user typed. `ubi_events` says what was
-clicked, and what was shown.
+clicked, and what was shown. A search has `query_id`, `user_query` and `query_response_hit_ids`; an event has
+`action_name`, `query_id`, `event_attributes.object.object_id` and `event_attributes.position.ordinal`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
+import pyarrow as pa
 
 from fultr.arguments import Progress, names_of, whole_number
-from fultr.data.log_fields import DEEPEST_POSITION
+from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.table_files import Table
 from fultr.errors import InputError
-from fultr.logs.other_layouts import long_table
-from fultr.logs.ubi_records import (
-    EVENT_FIELDS,
-    HITS,
-    OBJECT,
-    ORDINAL,
-    QUERY_FIELDS,
-    UbiRecord,
-    is_text,
-    records,
-)
+from fultr.files import existing_file
+from fultr.logs.sources import long_table, open_source
 
+OBJECT, ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
+HITS = "query_response_hit_ids"
+FIELDS = ("action_name", "query_id", "user_query", "timestamp", HITS, "event_attributes", OBJECT, ORDINAL)
+LINE_ENDINGS = (".ndjson", ".jsonl", ".json")
 VERSION = "1.3.0"
 CLICKS = ("click", "click_through")
-IMPRESSION = "impression"
 ID_COLUMNS = {"query_id": "impression_id", HITS: "doc_id", OBJECT: "doc_id"}
 THEIR_NAMES = {"impression_id": "query_id", "query_id": "user_query", "doc_id": HITS, "position": ORDINAL}
-
-RECORDS_A_PART = 1 << 16
-"""Records that are brought into columns together, in which they take less memory."""
 
 RECORD: Mapping[str, Any] = {
     "row": pl.Int64, "name": pl.String, "user_query": pl.String, "timestamp": pl.String
@@ -93,15 +86,13 @@ def ubi_table(
     by_events, event_source = positions == "events", queries if events is None else events
     files = [source if isinstance(source, (str, Path)) else None for source in (queries, event_source)]
     ubi = _Ubi(on_stray, first_position, files[0], files[1])
-    searches = ubi.searches(records(queries, QUERY_FIELDS, progress), compare_hits=not by_events)
+    searches = ubi.searches(_records(queries, progress), compare_hits=not by_events)
     if not by_events and not searches["hits"].list.len().sum():
         problem = "no search has results; if events have impressions, take positions from 'events'"
         raise InputError(problem, file=ubi.file, column=HITS)
-    actions = {
-        **({IMPRESSION: False} if by_events else {}),
-        **dict.fromkeys(names_of(clicks, "clicks"), True),
-    }
-    told = ubi.events(records(event_source, EVENT_FIELDS, progress), actions, by_events=by_events)
+    actions = {"impression": False} if by_events else {}
+    actions |= dict.fromkeys(names_of(clicks, "clicks"), True)
+    told = ubi.events(_records(event_source, progress), actions, by_events=by_events)
     if by_events:
         searches = _with_searches_of_events(searches, told)
     told = told.join(searches.select("name", "search"), on="name", how="left")
@@ -122,6 +113,32 @@ def ubi_table(
     long = entries.rename({"document": "doc_id"}).join(of_searches, on="search", maintain_order="left")
     metadata = {"origin": origin, "text_ids": sorted(ubi.text_ids)}
     return long_table(long.drop("search"), ubi.file, metadata=metadata, is_text=True, names=THEIR_NAMES)
+
+
+class _Record(NamedTuple):
+    """A search or an event, and where it stands."""
+
+    content: Mapping[str, Any]
+    file: str | Path | None
+    row: int
+
+    def at(self, path: str) -> Any:
+        """Return a field of fields, which may also stand in one column with dots in its name."""
+        if path in self.content:
+            return self.content[path]
+        value: Any = self.content
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    def text_at(self, path: str) -> str | None:
+        """Return a field, of whatever type, as text; None if it is missing or cannot be text."""
+        value = self.at(path)
+        return str(value) if value is not None and _is_text(str(value)) else None
+
+    def error(self, problem: str, column: str, value: object = None) -> InputError:
+        """Return an error about a field."""
+        return InputError(problem, file=self.file, row=self.row, column=column, value=value)
 
 
 @dataclass
@@ -156,18 +173,18 @@ class _Ubi:
         self.skipped += skipped.height
         return rows.filter(~strays)
 
-    def id_of(self, value: object, record: UbiRecord, path: str) -> str:
+    def id_of(self, value: object, record: _Record, path: str) -> str:
         """Return an id as text."""
-        if is_text(value):
+        if _is_text(value):
             self.text_ids.add(ID_COLUMNS[path])
         elif type(value) is not int:
             raise record.error("ids must be text or whole numbers", path, value)
         return str(value)
 
-    def searches(self, given: Iterable[UbiRecord], *, compare_hits: bool) -> pl.DataFrame:
+    def searches(self, given: Iterable[_Record], *, compare_hits: bool) -> pl.DataFrame:
         """Return the searches that have a query, each once, those that stand there again being the same."""
         found = (self._search(record) for record in given if record.content.get("action_name") is None)
-        searches = _frame((row for row in found if row is not None), SEARCH)
+        searches = pl.DataFrame((row for row in found if row is not None), SEARCH, orient="row")
         first = searches.unique("name", keep="first", maintain_order=True)
         again = searches.filter(~pl.col("name").is_first_distinct()).join(first, on="name", suffix="_first")
         same = ["user_query", "hits"] if compare_hits else ["user_query"]
@@ -177,9 +194,9 @@ class _Ubi:
             self.skip(InputError(problem, file=self.file, row=row, column="query_id", value=name))
         return first.with_row_index("search")
 
-    def _search(self, record: UbiRecord) -> tuple[object, ...] | None:
+    def _search(self, record: _Record) -> tuple[object, ...] | None:
         text, hits = record.at("user_query"), record.at(HITS)
-        if not is_text(text):
+        if not _is_text(text):
             self.skip(record.error("what the user typed is missing", "user_query", text))
             return None
         if hits is not None and not isinstance(hits, list):
@@ -191,7 +208,7 @@ class _Ubi:
         return record.row, name, text, record.text_at("timestamp"), found
 
     def events(
-        self, given: Iterable[UbiRecord], actions: Mapping[str, bool], *, by_events: bool
+        self, given: Iterable[_Record], actions: Mapping[str, bool], *, by_events: bool
     ) -> pl.DataFrame:
         """Return the events of some actions, which are clicks or not; with positions if events have them."""
 
@@ -207,19 +224,20 @@ class _Ubi:
                     if record.at(OBJECT) is None:
                         self.skip(record.error("the document is missing", OBJECT))
                         continue
-                    is_good = ordinal is None or (type(ordinal) is int and 0 <= ordinal <= DEEPEST_POSITION)
-                    if not is_good:
+                    if ordinal is not None and not (
+                        type(ordinal) is int and 0 <= ordinal <= DEEPEST_POSITION
+                    ):
                         problem = f"must be a whole number from 0 to {DEEPEST_POSITION}"
                         self.skip(record.error(problem, ORDINAL, ordinal))
                         continue
                     document = self.id_of(record.at(OBJECT), record, OBJECT)
-                    if is_text(record.at("user_query")):
+                    if _is_text(record.at("user_query")):
                         query = record.at("user_query")
                         name = self.id_of(record.at("query_id"), record, "query_id")
                 about = (record.row, name, query, record.text_at("timestamp"))
                 yield *about, document, ordinal, actions[action]
 
-        return _frame(rows(), EVENT)
+        return pl.DataFrame(rows(), EVENT, orient="row")
 
     def entries_of_response(self, hits: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         """Return what was found, all of which was shown; events say what was clicked."""
@@ -263,16 +281,56 @@ def _with_searches_of_events(searches: pl.DataFrame, events: pl.DataFrame) -> pl
     return pl.concat([searches.select(*SEARCH), new]).with_row_index("search")
 
 
-def _frame(rows: Iterable[tuple[object, ...]], schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Return rows as columns."""
-    parts, waiting = [pl.DataFrame(schema=schema)], iter(rows)
-    while part := list(islice(waiting, RECORDS_A_PART)):
-        parts.append(pl.DataFrame(part, schema=schema, orient="row"))
-    return pl.concat(parts)
-
-
 def _integer_or_none(value: object) -> object:
     """Return a number that a table without integers holds as what it is."""
     if not isinstance(value, float):
         return value
     return None if value != value else int(value) if value.is_integer() else value
+
+
+def _is_text(value: object) -> bool:
+    """Say whether a value is text; JSON can also write halves of characters, which are none."""
+    return isinstance(value, str) and (
+        value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)
+    )
+
+
+def _records(source: Any, progress: Progress | None) -> Iterator[_Record]:
+    """Read the searches and events of a file or a frame."""
+    if isinstance(source, (str, Path)) and Path(source).suffix.lower() in LINE_ENDINGS:
+        return _lines(existing_file(source), progress or (lambda _done, _total: None))
+    return _rows(open_source(source, progress))
+
+
+def _lines(file: Path, progress: Progress) -> Iterator[_Record]:
+    """Read a JSON object from each line; readers of whole files do not say which line is wrong."""
+    done, size = 0, file.stat().st_size
+    with file.open("rb") as lines:
+        for row, line in enumerate(lines, start=1):
+            done += len(line)
+            if row % 4096 == 0:
+                progress(done, size)
+            if not line.strip():
+                continue
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"the line is no JSON object: {error}", file=file, row=row) from None
+            if not isinstance(content, dict):
+                raise InputError("each line must be one JSON object", file=file, row=row, value=content)
+            if content.keys() <= {"index", "create"} and len(content) == 1:
+                continue  # says where OpenSearch is to put the next line
+            within = content.get("_source")
+            yield _Record(within if isinstance(within, dict) else content, file, row)
+
+
+def _rows(table: Table) -> Iterator[_Record]:
+    if "query_id" not in table.schema.names:
+        raise InputError("the column is missing; it is no UBI table", file=table.file, column="query_id")
+    for batch, place in table.batches([name for name in FIELDS if name in table.schema.names]):
+        for name, column in batch.items():
+            if pa.types.is_timestamp(column.type):
+                batch[name] = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.string())
+        for row, values in enumerate(pa.record_batch(batch).to_pylist(), start=place.first_row):
+            content = {name: value for name, value in values.items() if value is not None}
+            yield _Record(content, table.file, row)

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import random_generator, whole_number
+from fultr.arguments import fresh_generator, random_generator, whole_number
+from fultr.click_model import PositionBias
 from fultr.data import RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
+from fultr.expectation import examination_weights
 from fultr.expectation.race import refuse_unusable_scores
 from fultr.policy.plackett_luce import cut_positions, rank_positions, sample_positions
+from fultr.policy.rotation import expected_exposure, rotated_positions
 
 RankingSampler = Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int32]]
 """From lists (repeats allowed) and randomness to the position of each row of each of them."""
@@ -63,16 +66,60 @@ class ScoredPolicy(ABC):
         n: int = 1,
         *,
         top_k: int | None = None,
-        seed: int | np.random.Generator = 0,
+        seed: int | np.random.Generator | None = None,
     ) -> NDArray[np.int32]:
         """Draw n rankings of every list: n x rows, the position of each row in each of them.
 
+        They are different in every call, as people who search need them, unless there is a seed.
         With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
         """
-        n, rng = whole_number(n, "n", least=1), random_generator(seed)
+        n, rng = whole_number(n, "n", least=1), fresh_generator(seed)
         lists = np.tile(np.arange(len(data)), n)
         positions = self.sampler(data)(lists, rng)
         return cut_positions(positions, top_k).reshape(n, data.rows)
+
+    def rotation(
+        self,
+        data: RankingDataset,
+        n: int = 8,
+        *,
+        position_bias: PositionBias | None = None,
+        top_k: int | None = None,
+        seed: int | np.random.Generator = 0,
+    ) -> NDArray[np.int32]:
+        """Choose n rankings of every list to be shown in turn: n x rows, as `sample_rankings` returns them.
+
+        The mean exposure of each item over them is close to that under the policy, closer than over n
+        rankings that are drawn. See `rotated_positions`.
+
+        Parameters
+        ----------
+        data, n, top_k
+            As for `sample_rankings`.
+        position_bias
+            The examination of positions; by default the one the policy was trained with.
+        seed
+            Decides between items that are owed the same exposure.
+        """
+        n, rng = whole_number(n, "n", least=1), random_generator(seed)
+        bias = position_bias or getattr(self, "position_bias_", None)
+        if bias is None:
+            problem = "exposure needs the examination of positions; give one, such as PositionBias.power(1.0)"
+            raise InputError(problem, column="position_bias")
+        weights = examination_weights(bias, int(data.lengths.max(initial=1)), top_k)
+        exposure = self._exposure(data, weights)
+        positions = rotated_positions(exposure, data.offsets, n, weights, rng.random(data.rows))
+        return cut_positions(positions, top_k)
+
+    def _exposure(self, data: RankingDataset, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return E[v_rank] of each row."""
+        probabilities = getattr(self, "position_probabilities", None)
+        if probabilities is not None:
+            return np.asarray(probabilities(data) @ weights)
+        scores = self.predict(data)
+        if not self.stochastic:
+            return weights[rank_positions(scores, data.offsets) - 1]
+        return expected_exposure(scores, data.offsets, weights)
 
 
 class FixedScorer(ScoredPolicy):

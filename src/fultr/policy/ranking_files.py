@@ -20,22 +20,23 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, arrow_ids, feature_table, require_columns
+from fultr.data.columns import LIST_COLUMN, Place, arrow_ids, feature_table, require_columns
 from fultr.data.dataset import RankingDataset
-from fultr.data.dataset_fields import numbered_names
+from fultr.data.dataset_files import KIND, lists_of
+from fultr.data.feature_names import matching_columns
+from fultr.data.fields import numbered_names
 from fultr.data.ids import UNKNOWN_GROUP, Ids
-from fultr.data.labelled_tables import KIND, labelled_dataset
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.metadata import ITEMS, LOG
+from fultr.logs.features import wanted_columns
+from fultr.logs.frames import require_items
 
 RANKINGS = "table of rankings"
 """What the metadata of a Parquet file of rankings calls its content."""
 
 TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".arrow")
 KEY_COLUMNS = ("query_id", "doc_id", "list", "group")
-NO_FEATURES = (*KEY_COLUMNS, "comment", "relevance", "label", LIST_COLUMN)
 ROWS_AT_ONCE = 1 << 13
 """Rows whose features are looked at together."""
 
@@ -67,56 +68,6 @@ FORMATS = {
 """The format that the ending of a name stands for."""
 
 
-def matching_columns(present: Sequence[str], wanted: Sequence[str], file: str | Path | None) -> list[int]:
-    """Return where each wanted feature stands among those present.
-
-    Features are found by name, with or without `feature_` before it, if both sides have names; features that
-    are just numbered 1, 2, ... are taken in their order, and then there must be as many as are wanted.
-
-    Examples
-    --------
-    >>> matching_columns(["age", "feature_salary", "price"], ["salary", "age"], None)
-    [1, 0]
-    >>> matching_columns(["1", "2"], ["salary", "age"], None)
-    [0, 1]
-    """
-    if not present or tuple(present) != numbered_names(len(present)):
-        index_of = {name: index for index, name in enumerate(present)}
-        columns = [_column_of(name, present, wanted, file) for name in wanted]
-        if all(name in index_of for name in columns):
-            return [index_of[name] for name in columns]
-        if tuple(wanted) != numbered_names(len(wanted)):
-            require_columns(present, columns, file)
-    if len(present) != len(wanted):
-        problem = f"the policy was trained on {len(wanted)} features"
-        raise InputError(problem, file=file, column=LIST_COLUMN, value=len(present))
-    return list(range(len(wanted)))
-
-
-def _column_of(name: str, present: Sequence[str], wanted: Sequence[str], file: str | Path | None) -> str:
-    """Return the column that holds a feature, or the name it should have."""
-    prefixed = FEATURE_PREFIX + name
-    if prefixed not in present or prefixed in wanted:
-        return name
-    if name in present:
-        problem = f"'{name}' and '{prefixed}' both could be this feature of the policy; leave one of them out"
-        raise InputError(problem, file=file, column=name)
-    return prefixed
-
-
-def with_features(data: RankingDataset, wanted: Sequence[str], file: str | Path) -> RankingDataset:
-    """Return data with the wanted features in their order, as `matching_columns` finds them."""
-    columns = matching_columns(data.feature_names, wanted, file)
-    if columns == list(range(data.features.shape[1])):
-        return data
-    return replace(
-        data,
-        features=data.features[:, columns],
-        feature_names=tuple(data.feature_names[column] for column in columns),
-        group_columns=tuple(index for index, column in enumerate(columns) if column in data.group_columns),
-    )
-
-
 def read_scored(
     path: str | Path, wanted: Sequence[str], score: Scores, *, progress: Progress | None = None
 ) -> RankingDataset:
@@ -137,29 +88,17 @@ def read_scored(
     """
     file = existing_file(path)
     table = open_table(file, progress)
-    _require_items(table)
+    require_items(table)
     keys = {name: name for name in KEY_COLUMNS if name in table.schema.names}
     if table.metadata.get("kind") == KIND and "list" in keys:
         keys.setdefault("query_id", "list")  # of data without query ids, where each list is a query
     require_columns(list(keys), ["query_id"], file)
-    return labelled_dataset(_scored(table, keys, wanted, score))
-
-
-def _require_items(table: Table) -> None:
-    kind = table.metadata.get("kind")
-    if kind == LOG or (kind is None and {"impression_id", "click"} <= set(table.schema.names)):
-        problem = (
-            "is a click log, in which an item stands once for each impression; give a table with each item of"
-            " a query once, such as the .items file beside a log"
-        )
-        raise InputError(problem, file=table.file)
-    if kind not in (None, KIND, ITEMS):
-        raise InputError(f"holds no items to rank but a {kind}", file=table.file)
+    return lists_of(_scored(table, keys, wanted, score), [LIST_COLUMN], None)[0]
 
 
 def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Scores) -> Table:
-    """Return a labelled table with one feature, the score, and a relevance that says nothing."""
-    columns, listed = _feature_columns(table, wanted)
+    """Return a table with one feature, the score."""
+    columns, listed = wanted_columns(table, wanted), table.metadata.get("feature_names")
 
     def scores_of(batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
         scores = np.empty(rows, dtype=np.float32)
@@ -168,7 +107,7 @@ def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Sc
             size = min(ROWS_AT_ONCE, rows - start)
             features = feature_table(block, size, replace(place, first_row=place.first_row + start))
             if columns == [LIST_COLUMN]:
-                present = listed or numbered_names(features.shape[1])
+                present = listed if isinstance(listed, list) else numbered_names(features.shape[1])
                 features = features[:, matching_columns(present, wanted, table.file)]
             scores[start : start + size] = score(features)
         return scores
@@ -177,24 +116,13 @@ def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Sc
         for batch, place in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
             rows = len(batch[keys["query_id"]])
             scored = {name: batch[column] for name, column in keys.items()}
-            scored["relevance"] = pa.array(np.zeros(rows))
             scores = pa.array(scores_of(batch, rows, place))
             scored[LIST_COLUMN] = pa.FixedSizeListArray.from_arrays(scores, 1)
             yield scored, place
 
     fields = [table.schema.field(column).with_name(name) for name, column in keys.items()]
-    fields += [pa.field("relevance", pa.float64()), pa.field(LIST_COLUMN, pa.list_(pa.float32(), 1))]
+    fields.append(pa.field(LIST_COLUMN, pa.list_(pa.float32(), 1)))
     return replace(table, schema=pa.schema(fields), metadata={}, batches=batches)
-
-
-def _feature_columns(table: Table, wanted: Sequence[str]) -> tuple[list[str], Sequence[str]]:
-    """Return the columns with the wanted features in their order; or the list column, and what it lists."""
-    others = [field.name for field in table.own_fields if field.name not in NO_FEATURES]
-    named = all(name in others or FEATURE_PREFIX + name in others for name in wanted)
-    if LIST_COLUMN in table.schema.names and not named:
-        listed = table.metadata.get("feature_names")
-        return [LIST_COLUMN], [str(name) for name in listed] if isinstance(listed, list) else ()
-    return [others[column] for column in matching_columns(others, wanted, table.file)], ()
 
 
 @dataclass(frozen=True, eq=False)

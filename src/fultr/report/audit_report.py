@@ -60,6 +60,15 @@ def _ranking(found: RankingAudit, part: Part) -> Ranking:
         more = found.difference.utility
         bounds = f"{number_text(more.low)} to {number_text(more.high)}"
         facts.append(("utility beyond that of the logged ranking", f"{number_text(more.value)} ({bounds})"))
+    if found.recurring_queries:
+        facts.append(("queries of its training that recur", f"{found.recurring_queries:,}"))
+    if found.new_queries is not None:
+        new = found.new_queries
+        text = (
+            f"utility {number_text(new.utility.value)}, disparity {number_text(new.disparity.value)}"
+            f" ({number_text(new.disparity.low)} to {number_text(new.disparity.high)})"
+        )
+        facts.append((f"on {new.queries:,} queries that training never saw", text))
     if found.verdict_depends_on_bias:
         facts.append(("uncertain", "another position bias that is possible gives another verdict"))
     return Ranking(

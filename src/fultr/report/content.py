@@ -15,6 +15,9 @@ LONGEST_NAME = 80
 MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
 
 
+NOT_KNOWN = Estimate(math.nan, math.nan, math.nan)
+
+
 def shortened(name: object) -> str:
     """Return a name from data, cut if it is too long to be shown.
 
@@ -67,15 +70,21 @@ class Group:
 
 @dataclass(frozen=True)
 class Pair:
-    """The disparity D_ij of two groups, above 0 where the first has too much exposure."""
+    """D_ij of two groups, above 0 where the first has too much exposure; the ratio of exposure per merit."""
 
     first: str
     second: str
     disparity: Estimate
+    exposure_ratio: Estimate = NOT_KNOWN
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        return {"first": self.first, "second": self.second, "disparity": self.disparity.to_dict()}
+        return {
+            "first": self.first,
+            "second": self.second,
+            "disparity": self.disparity.to_dict(),
+            "exposure_ratio": self.exposure_ratio.to_dict(),
+        }
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Measured:
     groups: tuple[Group, ...] = ()
     pairs: tuple[Pair, ...] = ()
     passes: bool | None = None
+    exposure_to_move: Estimate = NOT_KNOWN
 
     def to_dict(self, detail: Detail) -> dict[str, Any]:
         """Return everything as plain values; of many pairs, those with the largest disparity."""
@@ -95,6 +105,7 @@ class Measured:
         return {
             "utility": self.utility.to_dict(),
             "disparity": self.disparity.to_dict(),
+            "exposure_to_move": self.exposure_to_move.to_dict(),
             "passes": self.passes,
             "groups": [group.to_dict() for group in self.groups[: detail.groups]],
             "groups_in_all": len(self.groups),

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.click_model import PositionBias
-from fultr.data import Counts, RankingDataset
+from fultr.data import Counts, CountsOrLabels, RankingDataset, Source
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.evaluation.contributions import Ranker
-from fultr.evaluation.inputs import counted
 from fultr.expectation import examination_weights
 from fultr.policy import rank_positions
 from fultr.policy.policies import ScoredPolicy
 from fultr.report.content import Example, Item, shortened
-from fultr.training.sources import CountsOrLabels, Source, data_of, gains_of
+from fultr.training.sources import gains_of
 
 MOST_EXAMPLES = 6
 SHOWN = 10
@@ -50,8 +49,8 @@ def examples_of(
     seed
         Which lists are drawn.
     """
-    known = counted(source)
-    chosen = _chosen(data_of(known), gains_of(known), seed)
+    known = source.compact()
+    chosen = _chosen(known.data, gains_of(known), seed)
     if not chosen.size:
         return ()
     lists = _Lists(known[chosen], chosen, position_bias)
@@ -88,7 +87,7 @@ class _Lists:
         self, source: CountsOrLabels, numbers: NDArray[np.int64], position_bias: PositionBias
     ) -> None:
         self.numbers = numbers
-        self.data = data_of(source)
+        self.data = source.data
         self.position_bias = position_bias
         self.logged = None if isinstance(source, RankingDataset) else self._as_logged(source)
         self.about = [f"{length:,} candidates" for length in self.data.lengths]

@@ -272,7 +272,11 @@
       element("dd", { class: "large", id: id }, number(estimate.value)),
       ...[interval(estimate), ...more].filter(Boolean).map((text) => element("dd", { class: "quiet" }, text)));
     return element("dl", { class: "numbers" }, one("picked-utility", "Utility (DCG)", found.utility, kept),
-      one("picked-disparity", "Disparity", found.disparity));
+      one("picked-disparity", "Disparity", found.disparity),
+      ...(found.exposure_to_move.value === null ? [] : [element("div", {}, element("dt", {}, "Exposure to move"),
+        element("dd", { class: "large", id: "picked-move" }, share(found.exposure_to_move.value)),
+        element("dd", { class: "quiet" }, found.exposure_to_move.low === null ? "to be in proportion to merit"
+          : shareText(found.exposure_to_move.low) + " to " + shareText(found.exposure_to_move.high)))]));
   }
   function ofGroups(found) {
     if (!found.groups.length) {
@@ -308,9 +312,12 @@
       element("th", { scope: "row" }, named(pair.first), ", ", named(pair.second)),
       element("td", {}, number(pair.disparity.value)),
       element("td", {}, pair.disparity.low === null || pair.disparity.high === null ? "–"
-        : [number(pair.disparity.low), " to ", number(pair.disparity.high)])));
+        : [number(pair.disparity.low), " to ", number(pair.disparity.high)]),
+      element("td", {}, number(pair.exposure_ratio.value, 3),
+        pair.exposure_ratio.low === null || pair.exposure_ratio.high === null ? null
+          : element("small", {}, numberText(pair.exposure_ratio.low, 3) + " to " + numberText(pair.exposure_ratio.high, 3)))));
     const level = Math.round(content.level * 1000) / 10 + "% interval";
-    return [table("picked-pairs", "Disparity D of pairs of groups" + cut, ["Pair", "D", level], rows)];
+    return [table("picked-pairs", "Disparity D of pairs of groups" + cut, ["Pair", "D", level, "Ratio of exposure per merit"], rows)];
   }
   function facts(ranking) {
     if (!ranking.facts.length) return [];

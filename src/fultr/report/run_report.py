@@ -13,10 +13,9 @@ from fultr.arguments import Progress
 from fultr.audit import LOGGED, Estimate, RankingAudit, audit
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.readiness import judge_readiness
-from fultr.data import RankingDataset
+from fultr.data import CountsOrLabels, RankingDataset, Source
 from fultr.errors import InputError
 from fultr.evaluation import evaluate
-from fultr.evaluation.inputs import counted
 from fultr.logs import inspect_dataset
 from fultr.report.content import (
     MEASURES,
@@ -34,7 +33,7 @@ from fultr.report.content import (
 from fultr.report.examples import examples_of
 from fultr.report.runs import Run, TrainedPolicy
 from fultr.report.sentences import number_of, summary_of_run
-from fultr.training.sources import CountsOrLabels, Source, data_of, noise_of, with_validation
+from fultr.training.sources import noise_of, with_validation
 
 TRAINING, VALIDATION = "training", "validation"
 KEPT_UTILITY = 0.95
@@ -74,7 +73,7 @@ def report_on_run(
     progress
         Called with what is done and with all there is to do.
     """
-    known = None if source is None else counted(source)
+    known = None if source is None else source.compact()
     clicks = _parts_of(run, known, valid)
     logged, lacking = _logged(run, clicks, seed, progress)
     policies, unlike = _policies(run, clicks, progress)
@@ -99,7 +98,7 @@ def report_on_run(
     return Report(
         title=f"Fairness and utility of {number_of(len(policies), 'ranking policy')}",
         source=run.place,
-        summary=tuple(summary_of_run(run, parts, rankings, None if known is None else data_of(known))),
+        summary=tuple(summary_of_run(run, parts, rankings, None if known is None else known.data)),
         parts=parts,
         rankings=rankings,
         picked=policies[0].key if policy is None else policy.key,
@@ -139,7 +138,7 @@ def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> 
     if run.policies[0].validation is None:
         return {TRAINING: source}
     training, validation = with_validation(source, valid, float(run.settings["valid_share"]), run.split_seed)
-    return {VALIDATION: counted(validation), TRAINING: counted(training)}
+    return {VALIDATION: validation.compact(), TRAINING: training.compact()}
 
 
 def _logged(
@@ -178,9 +177,11 @@ def measured_by_audit(found: RankingAudit) -> Measured:
             for group in found.groups
         ),
         pairs=tuple(
-            Pair(shortened(pair.first), shortened(pair.second), pair.disparity) for pair in found.pairs
+            Pair(shortened(pair.first), shortened(pair.second), pair.disparity, pair.exposure_ratio)
+            for pair in found.pairs
         ),
         passes=found.passes,
+        exposure_to_move=found.exposure_to_move,
     )
 
 
@@ -245,10 +246,14 @@ def detailed(measured: Measured, found: Mapping[str, Any], *, intervals: bool = 
     names, bounds = list(found["groups"]), found["intervals"] if intervals else {}
     pairs, roots = [], None
     for first, second in combinations(range(len(names)), 2):
-        ends = bounds.get("disparity")
-        low_high = None if ends is None else [_entry(end, first, second) for end in ends]
-        value = within(_entry(found["disparity"], first, second), low_high)
-        pairs.append(Pair(shortened(names[first]), shortened(names[second]), value))
+        value, ratio = (
+            within(
+                _entry(found.get(name), first, second),
+                [_entry(end, first, second) for end in bounds[name]] if name in bounds else None,
+            )
+            for name in ("disparity", "exposure_ratio")
+        )
+        pairs.append(Pair(shortened(names[first]), shortened(names[second]), value, ratio))
         if len(names) == 2:
             roots = _bounds_of_size(value)
     groups = [
@@ -261,6 +266,7 @@ def detailed(measured: Measured, found: Mapping[str, Any], *, intervals: bool = 
         tuple(groups),
         tuple(pairs),
         measured.passes,
+        within(found.get("exposure_to_move"), bounds.get("exposure_to_move")),
     )
 
 
@@ -293,14 +299,19 @@ def _findings(source: CountsOrLabels, bias: PositionBias) -> Iterator[dict[str, 
 
 def _curve(bias: PositionBias, source: CountsOrLabels | None) -> tuple[float, ...]:
     if source is not None:
-        longest = int(data_of(source).lengths.max(initial=1))
+        longest = int(source.data.lengths.max(initial=1))
     else:
         longest = len(bias.values) if bias.beyond == "error" else max(len(bias.values), FEW_POSITIONS)
     return tuple(bias.curve(min(longest, POSITIONS))[1:].tolist())
 
 
 def _about_curve(run: Run, bias: PositionBias, source: CountsOrLabels | None) -> str:
-    if run.settings.get("position_bias") is not None:
+    given = run.settings.get("position_bias")
+    if given is not None and "curves" in given:
+        origin = (
+            f"Clicks were weighed by a curve for each {given['column']}; this is their mean by impressions."
+        )
+    elif given is not None:
         origin = "It was given to the run."
     elif isinstance(source, RankingDataset):
         origin = "It is the one the run assumed."

@@ -140,8 +140,8 @@ def read_run(folder: str | Path) -> Run:
         problem = "is not of a run of fultr train or fultr sweep, which reports are about"
         raise InputError(problem, file=place / CONFIG, column="command", value=command)
     if not (place / RESULTS).is_file():
-        problem = f"the run has not finished; the same fultr {command} with --resume goes on with it"
-        raise InputError(problem, file=place)
+        problem = f"the run has not finished; go on with it (fultr {command}, {{resume}})"
+        raise InputError(problem, file=place, options=["resume"])
     settings, inputs = config.get("settings"), config.get("inputs")
     if not isinstance(settings, dict) or not isinstance(inputs, dict):
         raise InputError("is damaged: it lacks 'settings' or 'inputs'", file=place / CONFIG)
@@ -340,10 +340,10 @@ def _refuse_other(run: Run, log: Path) -> None:
     about = run.inputs.get("log")
     if isinstance(about, dict) and _digest(log) != about.get("sha256"):
         problem = (
-            "is not the log that the run was trained on (its SHA-256 differs); leave --log out, or audit the"
-            " policy on it with fultr audit"
+            "is not the log that the run was trained on (its SHA-256 differs); leave it out ({log}), or audit"
+            " the policy on it with fultr audit"
         )
-        raise InputError(problem, file=log)
+        raise InputError(problem, file=log, options=["log"])
 
 
 def _digest(path: Path) -> str | None:

@@ -2,6 +2,17 @@
 
 from fultr.training.fair_ranker import FairRanker, UnreachableLimitError
 from fultr.training.frontier import Frontier, sweep
+from fultr.training.offsets import OffsetPolicy, UnsupportedLimitError, fair_offsets
 from fultr.training.saving import load, save
 
-__all__ = ["FairRanker", "Frontier", "UnreachableLimitError", "load", "save", "sweep"]
+__all__ = [
+    "FairRanker",
+    "Frontier",
+    "OffsetPolicy",
+    "UnreachableLimitError",
+    "UnsupportedLimitError",
+    "fair_offsets",
+    "load",
+    "save",
+    "sweep",
+]

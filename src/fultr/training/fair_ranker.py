@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,18 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fultr.click_model import ClickNoise, PositionBias
+from fultr.click_model import ClickNoise
+from fultr.clicks.examination import AnyBias, context_of
+from fultr.data import Source
 from fultr.errors import FultrError, InputError
 from fultr.evaluation import evaluate
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.goals import squared
 from fultr.training.limits import fairest, lowest_disparity, most_useful
 from fultr.training.objective import Objective
+from fultr.training.overlap import query_digests
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, prepare
 from fultr.training.ranker import TrainableRanker
 from fultr.training.solving import Solution, Solver, Watcher
-from fultr.training.sources import Source, data_of, noise_of, query_digests, single_impressions
+from fultr.training.sources import noise_of, single_impressions
+
+LOWER_AIMS, FURTHER = 5, 1.1
+"""How often training aims lower than a limit that unseen candidates could break, and by how many times what
+they add beyond the limit."""
 
 HIGHEST_PRICE = 30.0
 """The largest fairness weight that validation clicks are judged by: the largest of the paper's."""
@@ -59,17 +67,24 @@ class FairRanker(TrainableRanker):
     hidden
         Widths of the hidden layers of "mlp"; half the number of features by default.
     position_bias
-        Examination probabilities; by default those of the log.
+        Examination probabilities, an estimate of them (`estimate_bias`), or a `PositionBiasByContext`; by
+        default those of the log.
     noise
         Click noise to take off the estimates; by default that of the log, if it has any.
     utility
         "dcg", "average_rank", or the weights of positions 1, 2, ...
     top_k
         Positions beyond have no utility.
+    depth
+        How many positions a page has: nobody looks beyond, so that there is neither exposure nor utility. By
+        default as many as anything in the log was shown at, if lists are longer.
     utility_ips, disparity_ips
         Whether clicks are weighted by inverse propensities in the utility and in the disparity.
     clip
         The most that an inverse propensity may be.
+    evidence
+        How merit is estimated from weighted clicks: "ips"; "pooled" over the impressions of a query; or
+        "doubly_robust", clipped weights with a regression in place of what the clip takes away.
     group_blind
         Hide all columns derived from the group attribute from the scorer.
     l2
@@ -108,13 +123,15 @@ class FairRanker(TrainableRanker):
         min_utility: float | None = None,
         model: str | nn.Module = "linear",
         hidden: Sequence[int] | None = None,
-        position_bias: PositionBias | None = None,
+        position_bias: AnyBias | None = None,
         noise: ClickNoise | None = None,
         utility: str | NDArray[np.float64] = "dcg",
         top_k: int | None = None,
+        depth: int | None = None,
         utility_ips: bool = True,
         disparity_ips: bool = True,
         clip: float | None = None,
+        evidence: str = "ips",
         group_blind: bool = False,
         l2: float | Sequence[float] | None = None,
         entropy_weight: float | None = None,
@@ -132,9 +149,11 @@ class FairRanker(TrainableRanker):
         self.noise = noise
         self.utility = utility
         self.top_k = top_k
+        self.depth = depth
         self.utility_ips = utility_ips
         self.disparity_ips = disparity_ips
         self.clip = clip
+        self.evidence = evidence
         self.group_blind = group_blind
         self.l2 = l2
         self.entropy_weight = entropy_weight
@@ -171,7 +190,7 @@ class FairRanker(TrainableRanker):
         if self.protocol == "paper":
             parameters, l2, solution = _fit_as_paper(self, ready, checkpoints, watch)
         else:
-            parameters, l2, solution = _fit_exactly(self, ready, checkpoints, watch)
+            parameters, l2, solution = _fit_within(self, ready, checkpoints, watch)
         return self.take(ready, parameters, l2, solution)
 
     def take(
@@ -180,6 +199,8 @@ class FairRanker(TrainableRanker):
         """Become the policy of trained parameters, and measure it on training and validation clicks."""
         self.adopt(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
         self.noise_ = ready.weighing.noise
+        # the column whose values had a curve each; position_bias_ is their mean
+        self.bias_context_ = context_of(self.position_bias)
         self.l2_ = float(l2)
         self.multiplier_ = float(multiplier)
         final = Objective(ready.task, ready.model, np.zeros(1), accuracy="double")
@@ -189,7 +210,7 @@ class FairRanker(TrainableRanker):
         self.validation_ = None
         if ready.validated:
             # what was chosen by them looks better there than elsewhere
-            by_them = query_digests(data_of(ready.valid))
+            by_them = query_digests(ready.valid.data)
             self.training_queries_ = np.union1d(self.training_queries_, by_them)
             noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
             found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
@@ -197,8 +218,39 @@ class FairRanker(TrainableRanker):
         return self
 
 
-def _fit_exactly(
+def _fit_within(
     ranker: FairRanker, ready: Prepared, checkpoints: Checkpoints, watch: Watcher | None
+) -> tuple[NDArray[np.float64], float, float]:
+    """Train, and under a limit aim lower until it holds whatever the merit of items that were never shown."""
+    if ranker.max_disparity is None:
+        return _fit_exactly(ranker, ready, checkpoints, watch)
+    limit = aim = float(ranker.max_disparity)
+    most = math.inf
+    for turn in range(LOWER_AIMS):
+        prefix = f"lower-{turn}-" if turn else ""
+        try:
+            found = _fit_exactly(ranker, ready, checkpoints, watch, aim, prefix)
+        except UnreachableLimitError:
+            if not turn:
+                raise
+            break
+        reached = ready.most_disparity(found[0])
+        if reached <= limit:
+            return found
+        # what is unknown adds about as much again
+        most, aim = min(most, reached), aim - FURTHER * (reached - limit)
+        if aim <= 0:
+            break
+    raise ready.unknown_merit(most, limit)
+
+
+def _fit_exactly(
+    ranker: FairRanker,
+    ready: Prepared,
+    checkpoints: Checkpoints,
+    watch: Watcher | None,
+    limit: float | None = None,
+    prefix: str = "",
 ) -> tuple[NDArray[np.float64], float, float]:
     solver = Solver(
         ready.task,
@@ -208,18 +260,19 @@ def _fit_exactly(
         seed=ranker.seed,
         checkpoints=checkpoints,
         watch=watch,
+        prefix=prefix,
     )
-    solution = _solve(ranker, ready, solver)
+    solution = _solve(ranker, ready, solver, limit)
     best = _best_on_validation(ranker, ready, solution)
     return solution.parameters[best], float(ready.l2[best]), float(solution.multiplier[best])
 
 
-def _solve(ranker: FairRanker, ready: Prepared, solver: Solver) -> Solution:
-    if ranker.max_disparity is not None:
-        solution = most_useful(solver, float(ranker.max_disparity))
+def _solve(ranker: FairRanker, ready: Prepared, solver: Solver, limit: float | None) -> Solution:
+    if limit is not None:
+        solution = most_useful(solver, limit)
         if not solution.held.any():
             lowest = min(float(solution.root_disparity.min()), lowest_disparity(solver))
-            raise UnreachableLimitError(ranker.max_disparity, lowest)
+            raise UnreachableLimitError(limit, lowest)
         return solution
     if ranker.min_utility is not None:
         return fairest(solver, float(ranker.min_utility))

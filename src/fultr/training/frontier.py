@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from fultr.arguments import checked_number, number_array
 from fultr.errors import InputError
 from fultr.files import write_text
-from fultr.plots import draw_frontier
+from fultr.plots import draw_frontier, frontier_on, new_axes
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.fair_ranker import FairRanker, paper_settings
 from fultr.training.goals import Penalised, squared
 from fultr.training.objective import Measured
+from fultr.training.overlap import training_evidence
 from fultr.training.paper_protocol import train_as_paper
 from fultr.training.preparation import Prepared, prepare
 from fultr.training.solving import Solver, Watcher
@@ -60,6 +62,8 @@ class Frontier:
         An untrained ranker with the settings of the sweep.
     ready
         What it was trained on.
+    evidence
+        By which its impressions are known again; see `training_evidence`.
     """
 
     def __init__(
@@ -68,11 +72,13 @@ class Frontier:
         parameters: NDArray[np.float64],
         ranker: FairRanker,
         ready: Prepared,
+        evidence: tuple[str, ...] | None = None,
     ) -> None:
         self.points = tuple(points)
         self.parameters = parameters
         self._ranker = ranker
         self._ready = ready
+        self._evidence = evidence
 
     @property
     def chosen(self) -> tuple[FrontierPoint, ...]:
@@ -104,6 +110,10 @@ class Frontier:
                 lowest = min(point.valid_disparity for point in self.chosen)
                 problem = f"no policy of the sweep stays below it; the lowest is {lowest:.6g}"
                 raise InputError(problem, column="max_disparity", value=max_disparity)
+            most = {point: self._ready.most_disparity(self._parameters_of(point)) for point in fit}
+            fit = [point for point in fit if most[point] <= max_disparity]
+            if not fit:
+                raise self._ready.unknown_merit(min(most.values()), max_disparity)
             return self.ranker(max(fit, key=lambda point: point.valid_utility))
         rule = "must be a share above 0 and at most 1"
         share = checked_number(min_utility, "min_utility", rule, lambda got: 0 < got <= 1)
@@ -117,20 +127,19 @@ class Frontier:
         """Return the trained ranker of a point."""
         made: FairRanker = clone(self._ranker)
         made.set_params(fairness_weight=point.fairness_weight, l2=point.l2, seed=point.seed)
-        parameters = self.parameters[self.points.index(point)]
-        return made.take(self._ready, parameters, point.l2, point.fairness_weight)
+        made.training_evidence_ = self._evidence
+        return made.take(self._ready, self._parameters_of(point), point.l2, point.fairness_weight)
+
+    def _parameters_of(self, point: FrontierPoint) -> NDArray[np.float64]:
+        return np.asarray(self.parameters[self.points.index(point)])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all policies as plain values."""
         return [dict(vars(point)) for point in self.points]
 
-    def to_frame(self) -> Any:
-        """Return all policies as a pandas frame."""
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("a frame needs pandas: pip install pandas, or use rows()") from None
-        return pandas.DataFrame(self.rows())
+    def to_frame(self) -> pl.DataFrame:
+        """Return all policies as a polars frame."""
+        return pl.DataFrame(self.rows())
 
     def to_csv(self, path: str | Path) -> Path:
         """Write all policies as a table."""
@@ -143,9 +152,20 @@ class Frontier:
         """Write all policies as a list of objects."""
         return write_text(path, json.dumps(self.rows(), indent=1) + "\n")
 
-    def plot(self, path: str | Path) -> Path:
-        """Draw utility against disparity, on training and on validation clicks, as PNG, SVG or PDF."""
-        return draw_frontier([dict(vars(point)) for point in self.chosen], path)
+    def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Any:
+        """Draw utility against disparity, on training and on validation clicks.
+
+        To a file, PNG, SVG or PDF by the ending of `path`, which is returned; or on axes of matplotlib, new
+        ones if `ax` is None, which are returned.
+        """
+        points = [dict(vars(point)) for point in self.chosen]
+        if path is not None:
+            if ax is not None:
+                raise InputError("give a file or axes, not both", column="ax")
+            return draw_frontier(points, path)
+        axes = new_axes() if ax is None else ax
+        frontier_on(axes, points)
+        return axes
 
     def __repr__(self) -> str:
         weights = sorted({point.fairness_weight for point in self.points})
@@ -192,13 +212,15 @@ def sweep(
         base.set_params(l2=l2)
     impressions = base.needs_impressions
     aside = None if valid is None else source_of(valid, impressions=impressions)
-    ready = prepare(base, source_of(X, impressions=impressions), aside)
+    source = source_of(X, impressions=impressions)
+    evidence = training_evidence(source, aside)
+    ready = prepare(base, source, aside)
     grid = [
         (float(weight), float(cost), int(seed)) for seed in seeds for weight in weights for cost in ready.l2
     ]
     columns = [np.array(column) for column in zip(*grid, strict=True)]
     parameters = _train(base, ready, columns, checkpoints, watch)
-    return Frontier(_points(ready, columns, parameters), parameters, base, ready)
+    return Frontier(_points(ready, columns, parameters), parameters, base, ready, evidence)
 
 
 def _train(

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fultr.data import Cells, ClickLog, Counts, RankingDataset
+from fultr.data import Cells, ClickLog, Counts, RankingDataset, Source
 from fultr.data.dataset import rows_of
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, fill_parameters
-from fultr.training.sources import Source, data_of, single_impressions
+from fultr.training.sources import single_impressions
 from fultr.training.task import Weighing
 
 Array = NDArray[np.float64]
@@ -83,7 +83,7 @@ class Impressions:
         else:
             lists, known = single.lists, weighing.evidence(_counted_apart(single))
         utility, disparity = (evidence.weight.numpy() for evidence in known)
-        return cls(data_of(single), lists, single.offsets, utility, disparity)
+        return cls(single.data, lists, single.offsets, utility, disparity)
 
     def __len__(self) -> int:
         return int(self.lists.size)

@@ -83,8 +83,8 @@ class ScaledScorer(nn.Module):
         return scores.reshape(features.shape[:-1])
 
 
-class Model(ABC):
-    """A family of scorers of the rows of one dataset, indexed by a vector of parameters."""
+class Scores(ABC):
+    """Scores of the rows of one dataset, as a function of a vector of parameters."""
 
     together: bool
     """Whether the scores of many configurations come at the price of few."""
@@ -94,14 +94,6 @@ class Model(ABC):
 
     most_iterations: int
     """Steps of training after which what more would gain is not worth its time."""
-
-    def __init__(self, data: RankingDataset, scaling: Scaling, hidden: tuple[int, ...] = ()) -> None:
-        self.data = data
-        self.scaling = scaling
-        self.blind = tuple(hidden)
-        # read-only features (of a memory-mapped file) are never written to, but torch would warn
-        features = data.features if data.features.flags.writeable else data.features.copy()
-        self.features = torch.from_numpy(np.ascontiguousarray(features))
 
     @property
     @abstractmethod
@@ -123,6 +115,18 @@ class Model(ABC):
     def trace(self, parameters: Array, rows: slice) -> tuple[NDArray[np.float32], Callable[[Array], Array]]:
         """Return the scores of some rows, and what pulls slopes back from them to the parameters."""
         return self.scores(parameters, rows), lambda slopes: self.pull_back(parameters, rows, slopes)
+
+
+class Model(Scores):
+    """A family of scorers, functions of features, on the rows of one dataset."""
+
+    def __init__(self, data: RankingDataset, scaling: Scaling, hidden: tuple[int, ...] = ()) -> None:
+        self.data = data
+        self.scaling = scaling
+        self.blind = tuple(hidden)
+        # read-only features (of a memory-mapped file) are never written to, but torch would warn
+        features = data.features if data.features.flags.writeable else data.features.copy()
+        self.features = torch.from_numpy(np.ascontiguousarray(features))
 
     @abstractmethod
     def scorer(self, parameters: Array) -> ScaledScorer:

@@ -12,7 +12,7 @@ from fultr.estimators import group_merit
 from fultr.expectation.exact import Accuracy, Problems, exact_value_and_gradient, exact_values
 from fultr.expectation.operation import tiled_offsets
 from fultr.training.goals import Goal, Slopes
-from fultr.training.models import Model
+from fultr.training.models import Scores
 from fultr.training.task import Task
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Objective:
     def __init__(
         self,
         task: Task,
-        model: Model,
+        model: Scores,
         l2: Array,
         entropy_weight: Array | None = None,
         accuracy: Accuracy = "single",

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fultr.data import RankingDataset
+from fultr.click_model import PositionBias
+from fultr.clicks.examination import with_examination
+from fultr.data import RankingDataset, Source
+from fultr.data.ids import UNKNOWN_GROUP
 from fultr.errors import InputError
+from fultr.estimators import disparity_squared, list_disparity_bounds
+from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.objective import Measured, Objective
 from fultr.training.settings import check_settings
 from fultr.training.solving import EarlyStopping
-from fultr.training.sources import Source, data_of, noise_of, position_bias_of, with_validation
+from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 
 if TYPE_CHECKING:
@@ -29,19 +35,24 @@ L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
 Without early stopping, which the second and the third have, the cost must reach further up."""
 
 
+NO_TWO_GROUPS = "there are no two groups of items, so that there is no disparity"
+
+
 class Prepared:
     """All that training needs, made from a ranker's settings and its data."""
 
-    def __init__(self, ranker: FairRanker, source: Source, valid: Source | None) -> None:
-        bias = position_bias_of(ranker.position_bias, source)
+    def __init__(
+        self, ranker: FairRanker, asked: PositionBias | None, source: Source, valid: Source | None
+    ) -> None:
         self.weighing = Weighing(
-            position_bias=bias,
+            position_bias=position_bias_of(asked, source, ranker.depth),
             noise=noise_of(ranker.noise, source),
             utility=ranker.utility,
             top_k=ranker.top_k,
             utility_ips=ranker.utility_ips,
             disparity_ips=ranker.disparity_ips,
             clip=ranker.clip,
+            estimator=ranker.evidence,
         )
         self.source = source
         # without validation clicks the training clicks stand in, where something asks for them
@@ -70,6 +81,31 @@ class Prepared:
         chosen = self.validated and self.l2.size > 1 and not self.model.together
         return EarlyStopping(self.measure_validation) if chosen else None
 
+    def most_disparity(self, parameters: NDArray[np.float64]) -> float:
+        """Return the most that sqrt(sum of D_ij^2) may be, whatever the merit of items never shown.
+
+        0 if all were shown: then nothing is unknown.
+        """
+        evidence = self.task.disparity
+        if evidence.unseen is None:
+            return 0.0
+        scores = torch.from_numpy(self.model.scores(parameters[None], slice(None))[0].astype(np.float64))
+        exposure = expected_weights(scores, self.task.tables[1:], offsets=self.task.data.offsets)[0]
+        low, high = (bound.sum(0) for bound in list_disparity_bounds(exposure, evidence))
+        worst = torch.maximum(low.abs(), high.abs()) / evidence.total_impressions
+        return float(disparity_squared(worst).sqrt())
+
+    def unknown_merit(self, most: float, limit: float) -> InputError:
+        """Return the error of a limit that candidates of unknown merit could break."""
+        unseen = self.task.disparity.unseen
+        share = 0.0 if unseen is None else float((unseen.group >= 0).double().mean())
+        problem = (
+            f"{share:.1%} of the candidates were never shown, so that their merit is unknown: the"
+            f" disparity may be up to {most:.3g}. Show them now and then, leave them out"
+            " ({shown_only()}), or give a fairness weight instead of a limit"
+        )
+        return InputError(problem, column="max_disparity", value=limit, options=["shown_only()"])
+
     def measure_training(self, parameters: NDArray[np.float64]) -> Measured:
         """Return utility and disparity on the training task, one row of parameters each."""
         return _measure(self.task, self.model, parameters)
@@ -89,12 +125,15 @@ def _measure(task: Task, model: Model, parameters: NDArray[np.float64]) -> Measu
 def prepare(ranker: FairRanker, source: Source, valid: Source | None = None) -> Prepared:
     """Check the settings of a ranker and make ready what training needs."""
     _check_settings(ranker, source)
+    source, curve = with_examination(source, ranker.position_bias)
+    if valid is not None:
+        valid, _ = with_examination(valid, ranker.position_bias)
     if valid is None and not ranker.valid_share:
         if ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
             problem = "without validation clicks, l2 must be a single number and the protocol 'exact'"
             raise InputError(problem, column="valid_share", value=0)
-        return Prepared(ranker, source, None)
-    return Prepared(ranker, *with_validation(source, valid, ranker.valid_share, ranker.seed))
+        return Prepared(ranker, curve, source, None)
+    return Prepared(ranker, curve, *with_validation(source, valid, ranker.valid_share, ranker.seed))
 
 
 def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
@@ -122,5 +161,23 @@ def _l2_of(ranker: FairRanker, model: Model) -> NDArray[np.float64]:
 
 def _check_settings(ranker: FairRanker, source: Source) -> None:
     check_settings(ranker.get_params(deep=False))
-    if not data_of(source).features.shape[1]:
-        raise InputError("there are no features to score items by", column="features")
+    if not source.data.features.shape[1]:
+        problem = "there are no features to score items by; name the columns that hold them"
+        raise InputError(problem, column="features")
+    check_groups(ranker, source.data)
+
+
+def check_groups(ranker: FairRanker, data: RankingDataset) -> None:
+    """Refuse a limit or a price of the disparity where there is none: it would be kept by any ranking."""
+    if has_two_groups(data):
+        return
+    for name in ("max_disparity", "min_utility"):
+        if getattr(ranker, name) is not None:
+            problem = f"{NO_TWO_GROUPS}; leave it out, or say which column holds the groups"
+            raise InputError(problem, column=name, value=getattr(ranker, name))
+
+
+def has_two_groups(data: RankingDataset) -> bool:
+    """Say whether items are of two groups at least."""
+    known = data.group[data.group != UNKNOWN_GROUP]
+    return bool((known[1:] != known[:-1]).any())

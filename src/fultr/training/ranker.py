@@ -13,12 +13,16 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from fultr.click_model import PositionBias
-from fultr.data import ClickLog, Counts, RankingDataset
+from fultr.data import RankingDataset, Source
+from fultr.data.fields import check_dense
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation, evaluate
-from fultr.policy import TorchPolicy
+from fultr.logs.frames import GivenItems, items_of
+from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
 from fultr.policy.policies import ScoredPolicy
-from fultr.training.sources import Source, query_digests, refuse_other_order, source_of
+from fultr.training.models import ScaledScorer
+from fultr.training.overlap import query_digests, training_evidence
+from fultr.training.sources import source_of
 
 
 class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
@@ -26,13 +30,26 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
     A subclass says how it learns, and ends with `adopt`. Attributes with a trailing underscore are there
     once it is trained: `scorer_`, a torch module from features to scores; `position_bias_`; `group_names_`;
-    `feature_names_in_`; `n_features_in_`; `training_queries_`, by which an audit recognises queries
-    that training or validation saw.
+    `feature_names_in_`; `n_features_in_`; `training_queries_` and `training_evidence_`, by which an audit
+    recognises queries and impressions that training or validation saw.
     """
+
+    training_evidence_: tuple[str, ...] | None = None
+
+    def __new__(cls, *_arguments: Any, **settings: Any) -> Self:
+        """Make a ranker; refuse what other libraries take and this one has no use for."""
+        refuse_device(settings)
+        made: Self = super().__new__(cls)
+        return made
 
     @property
     def needs_impressions(self) -> bool:
         """Whether it learns from single impressions; others learn from their counts."""
+        return False
+
+    @property
+    def needs_relevance(self) -> bool:
+        """Whether it ranks by known relevance; others do not look at it."""
         return False
 
     def fit(
@@ -54,7 +71,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         ----------
         X
             A `ClickLog` or `Counts`; a `RankingDataset` with relevance, which then counts as known; a
-            pandas, polars or Arrow frame of a log; or features, rows x d, of items as they were shown.
+            pandas, polars or Arrow frame of either; or features, rows x d, of items as they were shown.
         y
             With features: whether each row was clicked.
         valid
@@ -66,6 +83,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             For rankers that can be watched and stopped: `watch`, called as training goes on, and
             `checkpoints`, where its state is kept.
         """
+        refuse_device(training)
+        check_dense(X, "X")
         source = source_of(
             X,
             y,
@@ -77,7 +96,10 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             propensity=propensity,
         )
         aside = None if valid is None else source_of(valid, impressions=self.needs_impressions)
-        return self.learn(source, aside, **training)
+        evidence = training_evidence(source, aside)
+        self.learn(source, aside, **training)
+        self.training_evidence_ = evidence
+        return self
 
     @abstractmethod
     def learn(self, source: Source, valid: Source | None) -> Self:
@@ -98,25 +120,65 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             if name.endswith("_") and not name.startswith("_"):
                 setattr(self, name, value)
 
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """What each feature, in the unit it is given in, adds to the score of an item; of linear models.
+
+        A score is `features @ coef_`, but for a constant that changes no ranking.
+        """
+        scorer = self.fitted_scorer()
+        inner: Any = getattr(scorer, "scorer", None)
+        hidden = [int(column) for column in inner.columns] if isinstance(inner, GroupBlind) else []
+        inner = inner.scorer if isinstance(inner, GroupBlind) else inner
+        if not isinstance(scorer, ScaledScorer) or not isinstance(inner, LinearScorer):
+            raise AttributeError("coef_ is there for linear models only")  # noqa: TRY004 - so hasattr is False
+        weights = inner.weight.detach().double() / scorer.scale.double()
+        weights[hidden] = 0.0
+        return np.asarray(weights.numpy())
+
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the score of each row of a dataset, or of features (rows x d)."""
-        data = self.known_features(X)
-        return TorchPolicy(self.fitted_scorer()).predict(data)
+        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`."""
+        given = self.items_of(X, in_lists=False)
+        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
 
     def rank(self, data: Any) -> NDArray[np.int32]:
-        """Return the position of each row in the most likely ranking; bare features are one list."""
-        return super().rank(self.known_features(data))
+        """Return the position of each row in the most likely ranking of its list; see `items_of`."""
+        given = self.items_of(data)
+        return given.as_given(super().rank(given.data))
 
     def sample_rankings(
-        self, data: Any, n: int = 1, *, top_k: int | None = None, seed: int | np.random.Generator = 0
+        self,
+        data: Any,
+        n: int = 1,
+        *,
+        top_k: int | None = None,
+        seed: int | np.random.Generator | None = None,
     ) -> NDArray[np.int32]:
-        """Draw n rankings of every list; see `ScoredPolicy.sample_rankings`. Bare features are one list."""
-        return super().sample_rankings(self.known_features(data), n, top_k=top_k, seed=seed)
+        """Draw n rankings of every list: n x rows, the position of each row; see `items_of`.
+
+        With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
+        """
+        given = self.items_of(data)
+        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed))
+
+    def rotation(self, data: Any, n: int = 8, **options: Any) -> NDArray[np.int32]:
+        """Choose n rankings of every list to show in turn; see `ScoredPolicy.rotation`."""
+        given = self.items_of(data)
+        return given.as_given(super().rotation(given.data, n, **options))
 
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
-        """Return utility, exposure and disparity on labelled lists or clicks; see `fultr.evaluate`."""
+        """Return utility, exposure and disparity on lists, clicks or a frame; see `fultr.evaluate`."""
         self.fitted_scorer()
         return evaluate(self, data, **options)
+
+    def score(self, data: Any, **options: Any) -> float:
+        """Return the utility on labelled lists or clicks, of which more is better: the expected DCG.
+
+        It is cut after `top_k` if the ranker has one. It says nothing of fairness; `evaluate`, which takes
+        the same options, does.
+        """
+        found = self.evaluate(data, **{"at": getattr(self, "top_k", None), "intervals": None, **options})
+        return float(found.dcg)
 
     def fitted_scorer(self) -> Any:
         """Return the trained scorer; not to be asked before `fit`."""
@@ -124,20 +186,26 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(f"this {type(self).__name__} is not trained yet; call fit first")
         return self.scorer_
 
-    def known_features(self, given: Any) -> RankingDataset:
-        """Return lists whose features are those of training, or refuse them."""
+    def items_of(self, given: Any, *, in_lists: bool = True) -> GivenItems:
+        """Return items with the features of the training, found by their names.
+
+        A dataset and a frame (pandas, polars, Arrow, a mapping of columns) may have features in any order,
+        with or without `feature_` before their names, and other columns besides; one that is missing is an
+        error. Bare features, and features without names, must be as many and in the order of the training.
+        Rows of a frame that have the same `query_id` (or `qid`) are one list; without it, all rows are.
+        """
         self.fitted_scorer()
-        if isinstance(given, RankingDataset):
-            data = given
-        elif isinstance(given, ClickLog | Counts):
-            raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
-        else:
-            table = np.asarray(given)
-            if table.ndim != 2:
-                raise InputError("features must be rows x features", column="X", value=table.shape)
-            data = RankingDataset(given, [0, table.shape[0]])
-        if data.features.shape[1] != self.n_features_in_:
-            problem = f"the policy was trained on {self.n_features_in_} features"
-            raise InputError(problem, column="features", value=data.features.shape[1])
-        refuse_other_order(data.feature_names, tuple(self.feature_names_in_))
-        return data
+        check_dense(given, "X")
+        return items_of(given, self.known_features, in_lists=in_lists, with_relevance=self.needs_relevance)
+
+    @property
+    def known_features(self) -> list[str]:
+        """The names of the features of the training."""
+        return [str(name) for name in self.feature_names_in_]
+
+
+def refuse_device(settings: dict[str, Any]) -> None:
+    """Refuse a device: kernels are compiled for the CPU."""
+    if "device" in settings:
+        problem = "training and ranking run on the CPU, on all its cores; leave device out"
+        raise InputError(problem, column="device", value=settings["device"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -27,6 +27,7 @@ from fultr.arguments import finite_number
 from fultr.errors import InputError, WriteError
 from fultr.files import write_text
 from fultr.training.checkpoints import Tensors
+from fultr.training.fair_ranker import UnreachableLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
 from fultr.training.solving import Settled
 
@@ -48,11 +49,14 @@ class RunFolder:
     Use `RunFolder.open`. It holds the folder until it is closed: no other process can train into it.
     """
 
-    def __init__(self, path: Path, metrics: FileIO, checkpoint_every: float) -> None:
+    def __init__(
+        self, path: Path, metrics: FileIO, checkpoint_every: float, made: Sequence[Path] = ()
+    ) -> None:
         self.path = path
         self.stages_done = 0
         self.results: dict[str, Any] | None = None
         self._metrics = metrics
+        self._made = tuple(made)
         self._every = checkpoint_every
         self._due = time.monotonic() + checkpoint_every
         self._began = time.monotonic()
@@ -83,17 +87,18 @@ class RunFolder:
         finite_number(checkpoint_every, "checkpoint_every")
         folder = Path(path)
         results = results_of_run(folder, config, resume=resume)
+        made = _missing(folder) if not (folder / CONFIG).exists() else ()
         with writing(folder):
             (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             metrics = (folder / METRICS).open("a+b", buffering=0)
         try:
             _hold(metrics, folder)
-            made = cls(folder, metrics, checkpoint_every)
-            made._take_up(config, results)
+            opened = cls(folder, metrics, checkpoint_every, made)
+            opened._take_up(config, results)
         except BaseException:
             metrics.close()
             raise
-        return made
+        return opened
 
     def _take_up(self, config: Mapping[str, Any], results: dict[str, Any] | None) -> None:
         with writing(self.path):
@@ -101,7 +106,7 @@ class RunFolder:
                 left.unlink(missing_ok=True)
         self.results = results
         if results is not None:
-            self._forget_checkpoints()
+            _remove_checkpoints(self.path)
         elif (self.path / CONFIG).exists():
             self._cut_metrics()
         else:
@@ -170,15 +175,7 @@ class RunFolder:
         """Write the results, after all else; from now on the run is a finished one."""
         self._write_json(RESULTS, results)
         self.results = dict(results)
-        self._forget_checkpoints()
-
-    def _forget_checkpoints(self) -> None:
-        checkpoints = self.path / CHECKPOINTS
-        if checkpoints.is_dir():
-            with writing(checkpoints):
-                for file in checkpoints.glob("*.safetensors"):
-                    file.unlink()
-                checkpoints.rmdir()
+        _remove_checkpoints(self.path)
 
     def _write_json(self, name: str, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -195,24 +192,37 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        nothing_done = not self._lines and not list(self.path.glob(f"{CHECKPOINTS}/*"))
-        if isinstance(error, InputError) and nothing_done:
+        if isinstance(error, (InputError, UnreachableLimitError)):
             # what was asked for cannot be done: no trace of it, so that it can be asked for in another way
             self._undo()
         self.close()
 
     def _undo(self) -> None:
-        with suppress(OSError):
-            (self.path / CONFIG).unlink()
-            (self.path / METRICS).unlink()
-            (self.path / CHECKPOINTS).rmdir()
-            self.path.rmdir()
+        """Remove what this call has made; what an earlier one left, and what is not of a run, stays."""
+        with suppress(OSError, WriteError):
+            for path in self._made:
+                if path.name == CHECKPOINTS and path.parent == self.path:
+                    _remove_checkpoints(self.path)
+                elif path.is_dir():
+                    path.rmdir()
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _missing(folder: Path) -> tuple[Path, ...]:
+    """Return what a new run in a folder makes, innermost first: files, the folder, those above it.
+
+    Empty metrics and checkpoints that are there are those of a run that was killed before it began.
+    """
+    files = [folder / name for name in (CONFIG, METRICS, CHECKPOINTS)]
+    return (*files, *(path for path in (folder, *folder.parents) if not path.exists()))
 
 
 def results_of_run(path: str | Path, config: Mapping[str, Any], *, resume: bool) -> dict[str, Any] | None:
     """Return the results of a run that has finished; refuse what `RunFolder.open` would refuse.
 
-    To be asked before long work; nothing is written.
+    To be asked before long work; nothing is written. Checkpoints that a finished run left, since it was
+    killed before it removed them, are removed.
     """
     folder, asked = Path(path), json.loads(json.dumps(config, allow_nan=False))
     if folder.exists() and not folder.is_dir():
@@ -221,10 +231,22 @@ def results_of_run(path: str | Path, config: Mapping[str, Any], *, resume: bool)
         _refuse_strangers(folder)
         return None
     if not resume:
-        problem = "holds a run already; go on with it (--resume), or choose another folder"
-        raise InputError(problem, file=folder)
+        problem = "holds a run already; go on with it ({resume}), or choose another folder"
+        raise InputError(problem, file=folder, options=["resume"])
     _refuse_other_settings(_read_json(folder / CONFIG), asked, folder / CONFIG)
-    return _read_json(folder / RESULTS) if (folder / RESULTS).exists() else None
+    if not (folder / RESULTS).exists():
+        return None
+    _remove_checkpoints(folder)
+    return _read_json(folder / RESULTS)
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    checkpoints = folder / CHECKPOINTS
+    if checkpoints.is_dir():
+        with writing(checkpoints):
+            for file in checkpoints.glob("*.safetensors"):
+                file.unlink(missing_ok=True)
+            checkpoints.rmdir()
 
 
 @contextmanager

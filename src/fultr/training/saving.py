@@ -26,9 +26,11 @@ PLAIN = (
     "min_utility",
     "hidden",
     "top_k",
+    "depth",
     "utility_ips",
     "disparity_ips",
     "clip",
+    "evidence",
     "group_blind",
     "l2",
     "entropy_weight",
@@ -58,7 +60,7 @@ def save(ranker: FairRanker, path: str | Path) -> Path:
         "hidden_columns": [int(column) for column in blind],
         "features": [str(name) for name in ranker.feature_names_in_],
         "groups": list(ranker.group_names_),
-        "position_bias": ranker.position_bias_.to_dict(),
+        "position_bias": {**ranker.position_bias_.to_dict(), "context": ranker.bias_context_},
         "noise": None if ranker.noise_ is None else ranker.noise_.to_dict(),
         "settings": _settings(ranker),
         "trained": {
@@ -68,6 +70,7 @@ def save(ranker: FairRanker, path: str | Path) -> Path:
             "training_disparity": ranker.training_disparity_,
         },
         "validation": ranker.validation_,
+        "evidence": None if ranker.training_evidence_ is None else list(ranker.training_evidence_),
     }
     return write_policy_file(path, tensors, content)
 
@@ -123,7 +126,9 @@ def _ranker_of(
     )
     if not (scaling.scale > 0).all():
         raise InputError("must be above 0", column="scaling.scale")
-    settings = {name: content["settings"][name] for name in (*PLAIN, "utility")}
+    # policies that were saved before there was a choice were trained with "ips"
+    saved = {"evidence": "ips", **content["settings"]}
+    settings = {name: saved[name] for name in (*PLAIN, "utility")}
     if isinstance(settings["utility"], list):
         settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
@@ -137,6 +142,9 @@ def _ranker_of(
         False
     )
     ranker.position_bias_, ranker.noise_ = bias, noise
+    ranker.bias_context_ = content["position_bias"].get("context")
+    if not isinstance(ranker.bias_context_, (str, type(None))):
+        raise InputError("must be the name of a column", column="context", value=ranker.bias_context_)
     ranker.group_names_ = tuple(groups)
     ranker.feature_names_in_ = np.array(features, dtype=object)
     ranker.n_features_in_ = len(features)
@@ -146,6 +154,9 @@ def _ranker_of(
     ranker.training_queries_ = tensors["training_queries"]
     if ranker.training_queries_.ndim != 1 or ranker.training_queries_.dtype != np.int64:
         raise InputError("must be a row of whole numbers", column="training_queries")
+    # policies that were saved before there were digests of what they were trained on have none
+    evidence = content.get("evidence")
+    ranker.training_evidence_ = None if evidence is None else tuple(_texts(evidence, "evidence"))
     ranker.validation_ = content["validation"]
     if ranker.validation_ is not None and not isinstance(ranker.validation_, dict):
         raise InputError("must be null or the measures by name", column="validation")
@@ -168,8 +179,8 @@ def _scorer_of(
         scorer = MLPScorer(features, hidden)
     elif kind == "module":
         if module is None:
-            problem = f"the scorer is a module of your own, {about['name']}; give it: load(path, module=...)"
-            raise InputError(problem, column="model")
+            problem = f"the scorer is a module of your own, {about['name']}; give it ({{module}})"
+            raise InputError(problem, column="model", options=["module"])
         scorer = module
     else:
         raise InputError("must be 'linear', 'mlp' or 'module'", column="model.kind", value=kind)

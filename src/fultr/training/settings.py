@@ -9,8 +9,10 @@ import numpy as np
 from torch import nn
 
 from fultr.arguments import checked_number, number_array, whole_number
-from fultr.click_model import ClickNoise, PositionBias
+from fultr.click_model import ClickNoise
+from fultr.clicks.examination import check_bias
 from fultr.errors import InputError
+from fultr.training.task import ESTIMATORS
 
 GOALS = ("fairness_weight", "max_disparity", "min_utility")
 SWITCHES = ("utility_ips", "disparity_ips", "group_blind", "scale_features")
@@ -21,8 +23,9 @@ def check_settings(settings: dict[str, Any]) -> None:
     _check_goals(settings)
     _check_kinds(settings)
     whole_number(settings["seed"], "seed")
-    if settings["top_k"] is not None:
-        whole_number(settings["top_k"], "top_k", least=1)
+    for name in ("top_k", "depth"):
+        if settings[name] is not None:
+            whole_number(settings[name], name, least=1)
     positive = ("clip", "must be above 0", lambda got: got > 0)
     at_least = ("entropy_weight", "must be 0 or more", lambda got: 0 <= got < math.inf)
     for name, rule, holds in (positive, at_least):
@@ -54,17 +57,23 @@ def _check_goals(settings: dict[str, Any]) -> None:
     if protocol not in ("exact", "paper"):
         raise InputError("must be 'exact' or 'paper'", column="protocol", value=protocol)
     if protocol == "paper" and "fairness_weight" not in given and given:
-        raise InputError("the paper's protocol trains for a fairness_weight only", column=next(iter(given)))
+        problem = "the paper's protocol trains for a fairness weight only ({fairness_weight})"
+        raise InputError(problem, column=next(iter(given)), options=["fairness_weight"])
 
 
 def _check_kinds(settings: dict[str, Any]) -> None:
     model, bias, noise = (settings[name] for name in ("model", "position_bias", "noise"))
     if not isinstance(model, nn.Module) and model not in ("linear", "mlp"):
         raise InputError("must be 'linear', 'mlp' or a torch module", column="model", value=model)
-    if bias is not None and not isinstance(bias, PositionBias):
-        raise InputError("must be a PositionBias", column="position_bias", value=bias)
+    check_bias(bias)
     if noise is not None and not isinstance(noise, ClickNoise):
         raise InputError("must be a ClickNoise", column="noise", value=noise)
+    if settings["evidence"] not in list(ESTIMATORS):
+        problem = f"must be one of {', '.join(ESTIMATORS)}"
+        raise InputError(problem, column="evidence", value=settings["evidence"])
+    if settings["evidence"] != "ips" and settings["protocol"] == "paper":
+        problem = "the paper's protocol takes impressions one by one, and weighs clicks by 'ips' only"
+        raise InputError(problem, column="evidence", value=settings["evidence"])
     for name in SWITCHES:
         value = settings[name]
         if not isinstance(value, (bool, np.bool_)) and not (name == "scale_features" and value is None):

@@ -16,7 +16,7 @@ from fultr.expectation.exact import Accuracy
 from fultr.training import lbfgs
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.goals import Goal, Penalised, squared
-from fultr.training.models import Model
+from fultr.training.models import Scores
 from fultr.training.objective import Measured, Objective
 from fultr.training.task import Task
 
@@ -107,19 +107,23 @@ class Solver:
         Where searches are kept, so that a stopped one can go on.
     watch
         Called as training goes on.
+    prefix
+        What the names of its stages begin with, by which checkpoints and watchers know them.
     """
 
     def __init__(
         self,
         task: Task,
-        model: Model,
+        model: Scores,
         l2: Array,
         *,
         entropy_weight: float = 0.0,
         seed: int | NDArray[np.int64] = 0,
         checkpoints: Checkpoints = nothing_kept,
         watch: Watcher | None = None,
+        prefix: str = "",
     ) -> None:
+        self.prefix = prefix
         self.task = task
         self.model = model
         self.l2 = np.asarray(l2, dtype=np.float64)
@@ -169,7 +173,7 @@ class Solver:
         found, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
         for number, some in enumerate(self._shifts()):
             for turn, bonus in enumerate(self._bonuses()):
-                name = f"{stage}-{number}-{turn}"
+                name = f"{self.prefix}{stage}-{number}-{turn}"
                 objective = self._objective(some, bonus)
                 search = self._search(name, goal.pick(some), objective, found[some], stops)
                 found[some] = search.point

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,23 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import Cells, ClickLog, Counts, RankingDataset
-from fultr.data.columns import FEATURE_PREFIX
-from fultr.data.dataset_fields import column_names_of
+from fultr.click_model import ClickNoise, HasPositionBias, PositionBias
+from fultr.data import Cells, ClickLog, Counts, CountsOrLabels, RankingDataset, Source
+from fultr.data.feature_names import ALIASES, with_features
+from fultr.data.fields import as_features, column_names_of
 from fultr.data.grouping import group_rows
-from fultr.data.ids import codes_of, distinct
+from fultr.data.ids import codes_of
 from fultr.errors import InputError
-from fultr.evaluation.inputs import counted
-from fultr.logs import count, log_from_frame
+from fultr.evaluation.inputs import carried_bias
+from fultr.logs import count, read_log
+from fultr.logs.frames import source_of_frame
 
-CountsOrLabels = Counts | RankingDataset
-"""Lists, and what is known of the relevance of their items: counts of clicks, or labels."""
-
-Source = ClickLog | CountsOrLabels
-"""The same, or single impressions, for the methods that need them."""
-
-ARGUMENTS = {"query_id": "qid", "impression_id": "impression", "group": "sensitive_features", "click": "y"}
+ARGUMENTS = {**ALIASES, "click": "y"}
 """What columns of a log are called where they are given as arrays."""
 
 
@@ -54,21 +48,23 @@ def source_of(
         "propensity": propensity,
     }
     known = {name: column for name, column in columns.items() if column is not None}
-    if isinstance(given, (ClickLog, Counts, RankingDataset)):
+    if isinstance(given, Source):
         if clicks is not None or known:
             problem = "a log brings its own clicks, queries, positions and groups; give nothing else"
             given_too = next(iter(known), "click")
             raise InputError(problem, column=ARGUMENTS.get(given_too, given_too))
-        return given if impressions else counted(given)
-    read = log_from_frame if impressions else count
+        return given if impressions else given.compact()
     if clicks is None:
-        return read(given)
+        if known:
+            raise InputError("arrays need clicks: give 0 or 1 for each row", column="y")
+        return source_of_frame(given, impressions=impressions)
+    read = read_log if impressions else count
     try:
         frame, features = _frame_of_arrays(given, clicks, known)
         return read(frame, features=features)
     except InputError as error:
         column = error.column and ARGUMENTS.get(error.column, error.column)
-        raise InputError(error.problem, row=error.row, column=column, value=error.value) from None
+        raise error.about(None, error.row, column) from None
 
 
 def _frame_of_arrays(
@@ -82,6 +78,7 @@ def _frame_of_arrays(
     if table.ndim != 2:
         raise InputError("features must be rows x features", column="X", value=table.shape)
     names = column_names_of(features) or tuple(f"feature_{number}" for number in range(1, table.shape[1] + 1))
+    table = as_features(features, names)
     # an impression of its own for each query, unless told otherwise
     known.setdefault("impression_id", known["query_id"])
     rows = {name: np.asarray(column).reshape(-1) for name, column in known.items()}
@@ -115,11 +112,6 @@ def single_impressions(source: Source, needed_by: str, column: str = "X") -> Cli
     return source
 
 
-def data_of(source: Source) -> RankingDataset:
-    """Return the lists of a source."""
-    return source if isinstance(source, RankingDataset) else source.data
-
-
 def gains_of(source: CountsOrLabels) -> NDArray[np.float64]:
     """Return the relevance of each row, or how often it was clicked."""
     if not isinstance(source, RankingDataset):
@@ -129,20 +121,28 @@ def gains_of(source: CountsOrLabels) -> NDArray[np.float64]:
     return source.relevance.astype(np.float64)
 
 
-def position_bias_of(asked: PositionBias | None, source: Source) -> PositionBias:
-    """Return the position bias asked for, or that of the log, or the one its propensities follow."""
-    if asked is not None:
-        return asked
-    if not isinstance(source, RankingDataset):
-        if source.position_bias is not None:
-            return source.position_bias
-        followed = _bias_of_propensities(source.compact().cells)
-        if followed is not None:
-            return followed
+def position_bias_of(asked: HasPositionBias | None, source: Source, depth: int | None = None) -> PositionBias:
+    """Return the position bias asked for, or that of the log, or the one its propensities follow.
+
+    It ends where the page does: after `depth` positions, or by default where that of the log does.
+    """
+    if asked is not None and not hasattr(asked, "to_position_bias"):
+        raise InputError("must be a PositionBias or a BiasEstimate", column="position_bias", value=asked)
+    found = carried_bias(source) if asked is None else asked.to_position_bias()
+    known = source.compact()
+    if isinstance(known, Counts):
+        found = found or _bias_of_propensities(known.cells)
+        if found is not None:
+            return known.on_page(found, depth)
+    if found is not None and depth is not None:
+        return found.cut(depth)
+    if found is not None:
+        return found
     raise InputError(
-        "exposure needs the examination probabilities of positions; give position_bias=, such as"
-        " PositionBias.power(1.0), or estimate them from the log",
+        "exposure needs the examination probabilities of positions; give them ({position_bias}), or estimate"
+        " them from the log",
         column="position_bias",
+        options=["position_bias"],
     )
 
 
@@ -169,10 +169,9 @@ def _bias_of_propensities(cells: Cells) -> PositionBias | None:
 
 def with_groups(source: Source, names: tuple[str, ...]) -> Source:
     """Return a source whose groups are numbered as in `names`."""
-    if data_of(source).group_names == names:
+    if source.data.group_names == names:
         return source
-    renamed = lists_with_groups(data_of(source), names)
-    return renamed if isinstance(source, RankingDataset) else replace(source, data=renamed)
+    return source.with_lists(lists_with_groups(source.data, names))
 
 
 def lists_with_groups(data: RankingDataset, names: tuple[str, ...]) -> RankingDataset:
@@ -185,43 +184,13 @@ def lists_with_groups(data: RankingDataset, names: tuple[str, ...]) -> RankingDa
     return replace(data, group=code[data.group], group_names=names)
 
 
-def refuse_other_order(names: tuple[str, ...], trained: tuple[str, ...]) -> None:
-    """Refuse the features of the training in another order; features of other names may be the same ones."""
-    # a log knows its features without the prefix that their columns have
-    names, trained = (tuple(name.removeprefix(FEATURE_PREFIX) for name in some) for some in (names, trained))
-    if names != trained and set(names) == set(trained):
-        moved = next(name for name, wanted in zip(names, trained, strict=True) if name != wanted)
-        problem = f"features must come in the order of the training: {', '.join(trained)}"
-        raise InputError(problem, column="features", value=moved)
-
-
 def with_validation(source: Source, valid: Source | None, share: float, seed: int) -> tuple[Source, Source]:
     """Return what to train on, and what to validate on: as given, or else a share of the queries."""
     if valid is None:
-        return split_by_query(source, share, seed)
-    width, wanted = data_of(valid).features.shape[1], data_of(source).features.shape[1]
-    if width != wanted:
-        problem = f"validation clicks must have the {wanted} features of the training clicks"
-        raise InputError(problem, column="valid", value=width)
-    refuse_other_order(data_of(valid).feature_names, data_of(source).feature_names)
-    return source, with_groups(valid, data_of(source).group_names)
-
-
-def split_by_query(source: Source, share: float, seed: int) -> tuple[Source, Source]:
-    """Put aside a share of the queries, with all that is known of them."""
-    if not isinstance(source, RankingDataset):
         return source.split(share, seed)
-    aside = source.choose_queries(share, seed)
-    return source[~aside], source[aside]
-
-
-def query_digests(data: RankingDataset) -> NDArray[np.int64]:
-    """Return a number for the id of each query, sorted; none where queries have no ids.
-
-    A saved policy keeps them, so that an audit can tell whether it looks at queries of the training.
-    """
-    if data.query_id is None:
-        return np.empty(0, dtype=np.int64)
-    names = distinct(data.query_id).tolist()
-    digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in names]
-    return np.sort(np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64))
+    try:
+        lists = with_features(valid.data, source.data.feature_names)
+    except InputError as error:
+        problem = f"validation clicks must have the features of the training clicks: {error}"
+        raise InputError(problem, column="valid") from None
+    return source, with_groups(valid.with_lists(lists), source.data.group_names)

@@ -9,17 +9,26 @@ from numpy.typing import NDArray
 
 from fultr.arguments import number_array
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.data import Counts, RankingDataset
+from fultr.data import Counts, CountsOrLabels, RankingDataset, Source
 from fultr.errors import InputError
-from fultr.estimators import Evidence, correct_noise, evidence_from_clicks, evidence_from_relevance
-from fultr.evaluation.inputs import counted
+from fultr.estimators import (
+    Evidence,
+    doubly_robust_evidence,
+    evidence_from_relevance,
+    evidence_of_bare_clicks,
+    merit_evidence,
+    pooled_evidence,
+)
 from fultr.expectation import average_rank_weights, dcg_weights, examination_weights
-from fultr.training.sources import CountsOrLabels, Source, data_of
 
 Array = NDArray[np.float64]
 
-EVERYTHING_SEEN = PositionBias.power(0.0)
-"""Under which a click counts as one, wherever it was."""
+ESTIMATORS = {
+    "ips": merit_evidence,
+    "pooled": pooled_evidence,
+    "doubly_robust": doubly_robust_evidence,
+}
+"""How the merit of items is estimated from weighted clicks, by their names in `FairRanker(evidence=)`."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +44,14 @@ class Weighing:
     utility
         "dcg", "average_rank", or the weights of positions 1, 2, ...
     top_k
-        Positions beyond the first so many have no utility; exposure is as the position bias says.
+        Positions beyond the first so many have no utility; exposure is as the position bias says. Nor do
+        positions that nobody looks at.
     utility_ips, disparity_ips
         Whether clicks are weighted by 1 / p in the utility, and in the disparity; without, they count as one.
     clip
         The most that 1 / p may be.
+    estimator
+        How merit is estimated from weighted clicks: one of `ESTIMATORS`.
     """
 
     position_bias: PositionBias
@@ -49,17 +61,20 @@ class Weighing:
     utility_ips: bool = True
     disparity_ips: bool = True
     clip: float | None = None
+    estimator: str = "ips"
 
     def tables(self, longest: int) -> Array:
         """Return the weights of positions for the utility and for exposure: 2 x longest."""
         return np.stack([self._utility_weights(longest), examination_weights(self.position_bias, longest)])
 
     def _utility_weights(self, longest: int) -> Array:
+        last = self.position_bias.last_position(self.top_k)
         if isinstance(self.utility, str):
             if self.utility == "dcg":
-                return dcg_weights(longest, self.top_k)
+                return dcg_weights(longest, last)
             if self.utility == "average_rank" and self.top_k is None:
-                return average_rank_weights(longest)
+                ranks = average_rank_weights(longest)
+                return ranks if last is None else np.maximum(ranks, -last - 1.0)
             problem = "must be 'dcg', 'average_rank' (without top_k), or the weights of positions 1, 2, ..."
             raise InputError(problem, column="utility", value=self.utility)
         weights = number_array(self.utility, "utility").astype(np.float64)
@@ -68,11 +83,8 @@ class Weighing:
         if weights.size < longest:
             problem = f"a list has {longest} items, but there are weights for {weights.size} positions only"
             raise InputError(problem, column="utility")
-        return (
-            weights[:longest]
-            if self.top_k is None
-            else np.where(np.arange(longest) < self.top_k, weights[:longest], 0.0)
-        )
+        weights = weights[:longest]
+        return weights if last is None else np.where(np.arange(longest) < last, weights, 0.0)
 
     def evidence(self, source: CountsOrLabels) -> tuple[Evidence, Evidence]:
         """Return what is known of relevance, for the utility and for the disparity.
@@ -89,11 +101,10 @@ class Weighing:
 
     def _of_clicks(self, counts: Counts, *, weighted: bool) -> Evidence:
         """Return the evidence of clicks, weighted by 1 / p or not, without the noise."""
-        bias = None if weighted else EVERYTHING_SEEN
-        if weighted and counts.cells.propensity is None:
-            bias = self.position_bias
-        evidence = evidence_from_clicks(counts, bias, clip=self.clip if weighted else None)
-        return evidence if self.noise is None else correct_noise(evidence, self.noise)
+        if not weighted:
+            return evidence_of_bare_clicks(counts, noise=self.noise)
+        bias = self.position_bias if counts.cells.propensity is None else None
+        return ESTIMATORS[self.estimator](counts, bias, noise=self.noise, clip=self.clip)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +129,8 @@ class Task:
     @classmethod
     def of(cls, source: Source, weighing: Weighing) -> Task:
         """Take the counts of a log; or the relevance of labelled lists: full information."""
-        known = counted(source)
-        data = data_of(known)
+        known = source.compact()
+        data = known.data
         return cls(data, *weighing.evidence(known), weighing.tables(int(data.lengths.max(initial=1))))
 
     @property

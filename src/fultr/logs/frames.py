@@ -1,0 +1,132 @@
+"""Frames that a policy is used on: items to score and to rank, labelled lists, and logs.
+
+Features are found by the names that the policy knows. Columns of ids, groups and relevance may have the names
+of a table or those of the arguments of `fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fultr.data.click_log import ClickLog, Source
+from fultr.data.columns import LIST_COLUMN
+from fultr.data.counts import Counts
+from fultr.data.dataset import RankingDataset
+from fultr.data.dataset_files import KIND, label_of, labelled_dataset, lists_of
+from fultr.data.feature_names import ALIASES, with_features
+from fultr.data.table_files import Table, table_of
+from fultr.errors import InputError
+from fultr.logs.features import wanted_columns
+from fultr.logs.metadata import ITEMS, LOG
+from fultr.logs.reading import count, read_log
+
+CLICK_COLUMNS = {"impression_id", "click"}
+"""The columns by which a table is known as a click log."""
+
+
+class GivenItems(NamedTuple):
+    """Items to score or to rank, with the features that a policy knows.
+
+    `order` is the index, in what was given, of each row of the data; None if they are the same.
+    """
+
+    data: RankingDataset
+    order: NDArray[np.int64] | None = None
+
+    def as_given(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the rows of the data (on the last axis) in the order of what was given."""
+        if self.order is None:
+            return values
+        found = np.empty_like(values)
+        found[..., self.order] = values
+        return found
+
+
+def is_frame(given: object) -> bool:
+    """Say whether something is a table whose columns have names."""
+    if isinstance(given, (Mapping, pa.Table)):
+        return True
+    names = tuple(getattr(given, "columns", ()))
+    return bool(names) and all(isinstance(name, str) for name in names)
+
+
+def items_of(
+    given: Any, wanted: Sequence[str], *, in_lists: bool, with_relevance: bool = False
+) -> GivenItems:
+    """Return items with the features that a policy knows by the names `wanted`.
+
+    Bare features, rows x d, are in the order of `wanted`, and one list. With `in_lists`, the rows of a query
+    of a frame are one list, or all of them if there is no query; a log has no such lists. Otherwise each row
+    of a frame stands for itself.
+    """
+    if isinstance(given, RankingDataset):
+        return GivenItems(with_features(given, wanted))
+    if isinstance(given, (ClickLog, Counts)):
+        raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
+    if not is_frame(given):
+        table = np.asarray(given)
+        if table.ndim != 2:
+            raise InputError("features must be rows x features", column="X", value=table.shape)
+        return GivenItems(with_features(RankingDataset(given, [0, table.shape[0]]), wanted))
+    frame = _with_our_names(table_of(given))
+    features, label = wanted_columns(frame, wanted), label_of(frame) if with_relevance else None
+    if in_lists:
+        require_items(frame)
+    else:
+        frame = replace(
+            frame, schema=pa.schema([field for field in frame.schema if field.name in (*features, label)])
+        )
+    data, order = lists_of(frame, features, label)
+    return GivenItems(with_features(data, wanted), order)
+
+
+def source_of_frame(frame: Any, wanted: Sequence[Sequence[str]] = (), *, impressions: bool = False) -> Source:
+    """Return the labelled lists or the log that a frame holds.
+
+    With `relevance` (or `label`) and no clicks it holds labelled lists; else it must be a log, of which
+    `impressions` keeps the single ones. `wanted` are the features that policies know, by name; by default
+    those of `fultr.count` and `read_dataset`.
+    """
+    table = _with_our_names(table_of(frame))
+    features = features_of_policies(table, wanted)
+    if not set(table.schema.names) >= CLICK_COLUMNS and label_of(table) is not None:
+        return labelled_dataset(table) if features is None else lists_of(table, features, label_of(table))[0]
+    try:
+        return read_log(table, features=features) if impressions else count(table, features=features)
+    except InputError as error:
+        raise error.adding(" (as an argument of fultr.count)") if error.options else error from None
+
+
+def features_of_policies(table: Table, wanted: Sequence[Sequence[str]]) -> list[str] | None:
+    """Return the columns with the features that policies know by name; None if there are no policies."""
+    if not wanted:
+        return None
+    features = list(dict.fromkeys(name for names in wanted for name in wanted_columns(table, names)))
+    return [LIST_COLUMN] if LIST_COLUMN in features else features
+
+
+def require_items(table: Table) -> None:
+    """Refuse a table that has no items to rank, each once for a query."""
+    kind = table.metadata.get("kind")
+    if kind == LOG or (kind is None and set(table.schema.names) >= CLICK_COLUMNS):
+        problem = (
+            "is a click log, in which an item stands once for each impression; give a table with each item of"
+            " a query once, such as the .items file beside a log"
+        )
+        raise InputError(problem, file=table.file)
+    if kind not in (None, KIND, ITEMS):
+        raise InputError(f"holds no items to rank but a {kind}", file=table.file)
+
+
+def _with_our_names(table: Table) -> Table:
+    """Return the table with the names that columns have in a table, where it uses those of arguments."""
+    present = table.schema.names
+    renamed = {name: ours for ours, name in ALIASES.items() if name in present and ours not in present}
+    names = {renamed.get(name, name): name for name in present}
+    return replace(table.derived(names, {}), names=names) if renamed else table

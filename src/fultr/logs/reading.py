@@ -1,0 +1,224 @@
+"""From rows, wherever they are, to counts, or to single impressions for what needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.arguments import Progress
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.click_log import ClickLog, Planted
+from fultr.data.counts import CountedFile, Counts
+from fultr.data.counts_files import holds_counts, read_counts
+from fultr.data.grouping import group_numbers, group_rows, inverse
+from fultr.data.ids import codes_of
+from fultr.data.merging import check_new_file, merge, without_ids
+from fultr.data.table_files import Table, file_digest, is_address, name_of
+from fultr.data.tally import Columns, joined
+from fultr.logs.items import OnConflict
+from fultr.logs.opening import LogOptions, OpenedLog
+from fultr.logs.rows import Check, OnRepeat, impression_starts
+from fultr.logs.sources import files_of
+
+
+def count(
+    source: Any,
+    *,
+    items: Any = None,
+    columns: Mapping[str, str] | None = None,
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    group_names: Sequence[str] | None = None,
+    on_conflict: OnConflict = "error",
+    on_repeat: OnRepeat = "error",
+    context: str | None = None,
+    position_bias: PositionBias | None = None,
+    noise: ClickNoise | None = None,
+    empties_dropped: bool = False,
+    on_features: Callable[[tuple[str, ...]], None] | None = None,
+    progress: Progress | None = None,
+) -> Counts:
+    """Count the impressions and clicks of a log while it is read; the log may be larger than memory.
+
+    Rows may come in any order. They are fastest to count if those of an impression stand together; others are
+    brought together first, on disk if they are many.
+
+    Parameters
+    ----------
+    source
+        A long table with a row for each candidate of each impression: a Parquet, CSV, Arrow or NDJSON file, a
+        glob, a folder (parts of its path such as `device=phone` are columns), an address (s3://, gs://,
+        az://), a pandas, polars or Arrow frame, a mapping of columns; or a list of them. Files of counts are
+        taken as they are.
+    items
+        The table of documents with their groups and features, keyed by query_id and doc_id. By default the
+        one that was written with the log, if any.
+    columns
+        Where the table calls a column otherwise, e.g. `{"query_id": "search_id", "group": "gender"}`.
+    features
+        The columns that hold features, with or without `feature_` before their names; by default `features`
+        or those that start with `feature_`, or else all columns of numbers that are no ids and nothing else
+        that is known here. An empty list reads no features at all.
+    exclude
+        Columns that are no features, though they would be by default.
+    group_names
+        The groups there are; another one in the table is then an error.
+    on_conflict
+        What to do when a document of a query comes with different features or groups: "error", or take the
+        "first" or the "last", or the "mean" of its features over all rows, where groups must be the same.
+        The mean is the same whatever the order of rows; all different features are held until the end.
+    on_repeat
+        What to do when a document stands in an impression twice: "error", or keep the "first", which is that
+        of the first position, with its click; the clicks of the other rows are dropped with them.
+    context
+        A column with one value for each impression, such as the device. Impressions with different values are
+        counted apart.
+    position_bias, noise, empties_dropped
+        The click model that belongs to the log, if the file does not say it, and whether impressions without
+        a click are missing.
+    on_features
+        Called with the columns of the log that are taken for features only since they hold numbers.
+    progress
+        Called with how much of a file has been read, and with its size, 0 if that is not known.
+
+    Examples
+    --------
+    >>> count({"impression_id": [1, 1, 2, 2], "query_id": ["jobs"] * 4, "doc_id": [7, 8, 8, 7],
+    ...        "position": [1, 2, 1, 2], "click": [0, 1, 1, 0]})
+    <Counts: 2 impressions of 1 lists, 4 cells>
+    """
+    options = LogOptions(
+        items=items,
+        columns=columns,
+        features=features,
+        exclude=exclude,
+        group_names=group_names,
+        on_conflict=on_conflict,
+        on_repeat=on_repeat,
+        context=context,
+        position_bias=position_bias,
+        noise=noise,
+        empties_dropped=empties_dropped,
+        on_features=on_features,
+        progress=progress,
+    )
+    counted, logs = _counted_already(source)
+    if logs is not None:
+        counted.append(_count(logs, options))
+    return merge(*counted)
+
+
+def _counted_already(source: Any) -> tuple[list[Counts], Any]:
+    """Read the files of counts among sources; return them, and what is left to be counted."""
+    if isinstance(source, (str, Path)):
+        source = files_of([source]) if is_address(source) or not Path(source).is_file() else [source]
+    if not isinstance(source, Sequence) or isinstance(source, Table):
+        return [], source
+    if not all(isinstance(one, (str, Path)) for one in source):
+        return [], source
+    files = files_of(source)
+    is_counts = [holds_counts(file) for file in files]
+    counted = [read_counts(file) for file, holds in zip(files, is_counts, strict=True) if holds]
+    logs = [file for file, holds in zip(files, is_counts, strict=True) if not holds]
+    return counted, logs or None
+
+
+def _count(source: Any, options: LogOptions) -> Counts:
+    log = OpenedLog(source, options)
+    files, seen = {}, dict[str, str]()
+    for index, table in enumerate(log.tables):
+        if table.file is not None:
+            name, digest = name_of(table.file), file_digest(table.file)
+            check_new_file(seen, table.file, name, digest)
+            files[index] = name, digest
+    counts, _ = log.counts(log.tally())
+    rows = log.reader.rows_read
+    named = (CountedFile(name, rows[index], digest) for index, (name, digest) in files.items())
+    return without_ids(replace(counts, files=tuple(sorted(named))), log.about.invented)
+
+
+def read_log(
+    source: Any,
+    *,
+    items: Any = None,
+    columns: Mapping[str, str] | None = None,
+    features: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
+    group_names: Sequence[str] | None = None,
+    on_conflict: OnConflict = "error",
+    on_repeat: OnRepeat = "error",
+    position_bias: PositionBias | None = None,
+    noise: ClickNoise | None = None,
+    empties_dropped: bool = False,
+    on_features: Callable[[tuple[str, ...]], None] | None = None,
+    progress: Progress | None = None,
+) -> ClickLog:
+    """Read the single impressions of a click log from a long table; its rows may come in any order.
+
+    Lists come in the order of their query ids, and their candidates in that of their document ids.
+    `fultr.count` reads the same tables as counts, which is all that training, evaluation and audits need.
+    Parameters are those of `fultr.count`.
+    """
+    options = LogOptions(
+        items=items,
+        columns=columns,
+        features=features,
+        exclude=exclude,
+        group_names=group_names,
+        on_conflict=on_conflict,
+        on_repeat=on_repeat,
+        position_bias=position_bias,
+        noise=noise,
+        empties_dropped=empties_dropped,
+        on_features=on_features,
+        progress=progress,
+    )
+    return read_impressions(source, options)[0]
+
+
+def read_impressions(
+    source: Any, options: LogOptions, of_impressions: Mapping[str, tuple[str, Check]] | None = None
+) -> tuple[ClickLog, dict[str, NDArray[Any]]]:
+    """Read single impressions, and further columns that have one value for each of them.
+
+    `of_impressions` says by what name to return a column, which one it is, and how to check it.
+    """
+    log = OpenedLog(source, options, of_impressions=of_impressions, keep_impressions=True)
+    blocks: list[Columns] = []
+    counts, order_of_lists = log.counts(log.tally(blocks))
+    counts, invented = without_ids(counts, log.about.invented), log.about.invented
+    block = joined(blocks)
+    starts = impression_starts(block)
+    by_row = np.argsort(block["row"][starts])
+    firsts = {name: values[starts][by_row] for name, values in block.items()}
+    rows = log.reader.rows(block)
+    key = np.add.reduceat(rows.document_hash, rows.starts)
+    # groups come in the order of the lists of the tally, which were grouped by the same columns
+    lists = inverse(order_of_lists)[group_numbers(*group_rows(rows.query, rows.lengths, key))]
+    new_impression = inverse(by_row)
+    different, index = np.unique(rows.document, return_inverse=True)
+    rank = codes_of(log.reader.documents.ids(different))[index.reshape(-1)]
+    order, _ = group_rows(new_impression[rows.impression], rank)
+    time_type = log.reader.time_type
+    impressions = ClickLog(
+        counts.data,
+        lists[by_row],
+        rows.position[order],
+        rows.click[order],
+        propensity=None if rows.propensity is None else rows.propensity[order],
+        planted=Planted(new_impression[rows.planted.impression], *rows.planted[1:]),
+        impression_id=None
+        if "impression_id" in invented
+        else log.reader.impressions.ids(firsts["impression"]),
+        timestamp=None if time_type is None else firsts["time"].view(time_type),
+        position_bias=counts.position_bias,
+        noise=counts.noise,
+        empties_dropped=counts.empties_dropped,
+        origin=counts.origin,
+    )
+    return impressions, {name: firsts[name] for name in of_impressions or {}}

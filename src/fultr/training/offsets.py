@@ -1,0 +1,333 @@
+"""Fairness by offsets: the scores of any ranker, and one number for each group added to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fultr.arguments import checked_number, number_array
+from fultr.click_model import ClickNoise
+from fultr.clicks.examination import AnyBias, with_examination
+from fultr.data import RankingDataset
+from fultr.errors import FultrError, InputError
+from fultr.evaluation.bootstrap import checked_level
+from fultr.evaluation.clustered import disparity_estimates, root_bounds, utility_estimates
+from fultr.evaluation.clusters import clusters_of
+from fultr.evaluation.inputs import checked_source, ranker_of
+from fultr.expectation.exact import Problems, exact_values
+from fultr.policy import PlackettLuce, ScoredPolicy
+from fultr.training.goals import squared
+from fultr.training.limits import most_useful
+from fultr.training.models import Scores
+from fultr.training.objective import Objective
+from fultr.training.preparation import NO_TWO_GROUPS, has_two_groups
+from fultr.training.solving import Solver
+from fultr.training.sources import noise_of, position_bias_of
+from fultr.training.task import Task, Weighing
+
+Array = NDArray[np.float64]
+
+SHARPNESS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Temperatures to choose from, as the standard deviation of scores within lists that they lead to. Twice as
+sharp as the last gained at most 0.6% of the utility on three data sets, takes twice as long, and leaves
+hardly any randomness to be fair with."""
+
+LEVEL = 0.95
+"""The level of intervals, where no confidence was asked for."""
+
+SHARES = tuple(np.linspace(0.0, 1.0, 21).tolist())
+"""Steps on the way from the most useful offsets to the fairest, of which the first that will do is taken."""
+
+
+class UnsupportedLimitError(FultrError):
+    """The clicks do not support a limit with the confidence asked for.
+
+    `lowest` is the lowest limit that could be promised now, and `times` about how many times as many
+    impressions the one asked for needs.
+    """
+
+    def __init__(self, limit: float, confidence: float, lowest: float) -> None:
+        self.limit, self.confidence, self.lowest = limit, confidence, lowest
+        # standard errors fall with the root of the number of impressions
+        self.times = (lowest / limit) ** 2 if limit > 0 else math.inf
+        needs = f"needs about {self.times:.3g} times as many impressions, on more queries"
+        super().__init__(
+            f"a disparity of at most {limit:g} on new queries cannot be promised with {confidence:.4g}"
+            f" confidence; the lowest limit that can be promised is {lowest:.3g}, and {limit:g}"
+            f" {needs if limit > 0 else 'never can be'}"
+        )
+
+
+class OffsetScores(Scores):
+    """h(x) = s(x) + b_g: scores that are there already, and one number for each group but the first.
+
+    Parameters are the offsets b. Items of the first group, and of no known group, have none.
+    """
+
+    together = True
+    entries_a_block = 1 << 19
+    most_iterations = 300
+
+    def __init__(self, data: RankingDataset, scores: Array) -> None:
+        self.group, self.groups = data.group, len(data.group_names)
+        self.known_scores = scores
+
+    @property
+    def size(self) -> int:
+        """Number of groups, less one."""
+        return self.groups - 1
+
+    def initial(self, seed: int) -> Array:
+        """Return zeros: the scores as they are."""
+        del seed
+        return np.zeros(self.size)
+
+    def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
+        """Return the scores of some rows, (configurations, rows)."""
+        none = np.zeros((parameters.shape[0], 1))
+        offsets = np.concatenate([none, parameters, none], axis=1)  # the last is that of no group, -1
+        return np.asarray((self.known_scores[rows] + offsets[:, self.group[rows]]).astype(np.float32))
+
+    def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
+        """Return the sum of the slopes of each group but the first, (configurations, groups - 1)."""
+        del parameters
+        group = self.group[rows]
+        return np.stack([slopes[:, group == code].sum(axis=1) for code in range(1, self.groups)], axis=1)
+
+
+class Promise(NamedTuple):
+    """What clicks say of a policy on new queries: an estimate and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OffsetPolicy(ScoredPolicy):
+    """A stochastic policy: the scores of a ranker over a temperature, and an offset for the group of an item.
+
+    Parameters
+    ----------
+    scorer
+        From lists to the score of each row; None if only scores were given, for which there is `apply`.
+    offsets
+        What is added to the scores of each group, by its name; 0 for items of no known group.
+    temperature
+        What the scores of the ranker are divided by.
+    utility, disparity
+        DCG and sqrt(sum of D_ij^2), with intervals for new queries.
+    confidence
+        The level of the intervals.
+    """
+
+    scorer: Callable[[RankingDataset], ArrayLike] | None
+    offsets: dict[str, float]
+    temperature: float
+    utility: Promise
+    disparity: Promise
+    confidence: float
+    position_bias_: Any = None
+
+    stochastic = True
+
+    def predict(self, data: RankingDataset) -> Array:
+        """Return the score of each row, with the offset of its group."""
+        if self.scorer is None:
+            raise InputError("only scores were given; call apply(scores, groups)", column="scorer")
+        names = [data.group_names[code] if code >= 0 else None for code in data.group.tolist()]
+        return self.apply(self.scorer(data), names)
+
+    def apply(self, scores: ArrayLike, groups: Any) -> Array:
+        """Return scores of the ranker, over the temperature, with the offset of the group of each item.
+
+        Draw rankings from them with `PlackettLuce`, or by adding Gumbel noise and sorting.
+        """
+        given = np.asarray(number_array(scores, "scores"), dtype=np.float64)
+        offsets = np.array([self.offsets.get(name, 0.0) for name in groups])
+        if given.shape != offsets.shape:
+            raise InputError("must have one value for each group", column="scores", value=given.shape)
+        return np.asarray(given / self.temperature + offsets)
+
+    def __repr__(self) -> str:
+        offsets = ", ".join(f"{name} {value:+.3g}" for name, value in self.offsets.items())
+        return f"<OffsetPolicy: {offsets}; disparity at most {self.disparity.high:.3g} on new queries>"
+
+
+def fair_offsets(
+    scores: Any,
+    log: Any,
+    *,
+    max_disparity: float,
+    confidence: float | None = None,
+    position_bias: AnyBias | None = None,
+    noise: ClickNoise | None = None,
+    top_k: int | None = None,
+    depth: int | None = None,
+    temperature: float | None = None,
+) -> OffsetPolicy:
+    """Make the scores of any ranker fair, by one number for each group that is added to them.
+
+    The ranker is left as it is: a model of another library, or a column of scores. As few numbers are
+    learned, what they do on the log they nearly do on new queries. The group of an item must be known when
+    it is ranked. The log should not be what the ranker was trained on, where its scores look better than
+    elsewhere.
+
+    Parameters
+    ----------
+    scores
+        The ranker: a policy with `predict(data)`, a function from features (rows x d) to scores, the name of
+        the feature that holds them, or the score of each row of `log.compact().data`.
+    log
+        Clicks: a `ClickLog`, `Counts`, or a frame of one; or labelled lists.
+    max_disparity
+        The most that sqrt(sum of D_ij^2), |D| for two groups, may be: on these clicks or, with `confidence`,
+        on new queries.
+    confidence
+        How sure it must be that the limit holds on new queries, such as 0.95. Of offsets on the way from the
+        most useful to the fairest, the first whose upper bound keeps it are taken. The bound holds for all
+        offsets that are tried at once, with queries, and documents that queries share, as the independent
+        parts. If none keeps it, `UnsupportedLimitError` says what the clicks do support.
+    position_bias, noise, top_k, depth
+        As in `FairRanker`.
+    temperature
+        What scores are divided by before rankings are drawn: the lower, the less they vary. By default the
+        one of the highest utility among several that keep some randomness.
+
+    Examples
+    --------
+    >>> import fultr
+    >>> data = fultr.datasets.synthetic(queries=200, seed=0)
+    >>> bias = fultr.PositionBias.power(1.0)
+    >>> log = fultr.simulate_clicks(data.train, fultr.RandomRanking(), bias, clicks=3_000, seed=0)
+    >>> policy = fultr.fair_offsets(lambda features: features.sum(axis=1), log, max_disparity=0.1)
+    >>> policy.disparity.value <= 0.1
+    True
+    """
+    limit = checked_number(
+        max_disparity, "max_disparity", "must be 0 or more", lambda got: 0 <= got < math.inf
+    )
+    level = LEVEL if confidence is None else checked_level(confidence, "confidence")
+    source, curve = with_examination(checked_source(log, scores).compact(), position_bias)
+    if not has_two_groups(source.data):
+        raise InputError(NO_TWO_GROUPS, column="max_disparity", value=limit)
+    bias = position_bias_of(curve, source, depth)
+    task = Task.of(source, Weighing(position_bias=bias, noise=noise_of(noise, source), top_k=top_k))
+    if task.disparity.unseen is not None or task.disparity.empties_dropped:
+        problem = "needs a log that kept all impressions, and without candidates that were never shown"
+        raise InputError(
+            f"{problem} ({{shown_only()}} leaves them out)", column="log", options=["shown_only()"]
+        )
+    scorer = _scorer_of(scores)
+    search = _OffsetSearch(task, scorer, temperature)
+    parameters = search.below(limit) if confidence is None else search.promised(limit, level)
+    utility, disparity = search.estimates(parameters[None])
+    reach = utility.reach(level) * float(utility.errors[0])
+    low, high = root_bounds(disparity, 1, level)
+    value = float(utility.values[0])
+    return OffsetPolicy(
+        scorer=None if isinstance(scores, np.ndarray) else scorer,
+        offsets=dict(zip(source.data.group_names, [0.0, *parameters.tolist()], strict=True)),
+        temperature=search.temperature,
+        utility=Promise(value, value - reach, value + reach),
+        disparity=Promise(float(np.sqrt((disparity.values**2).sum())), float(low[0]), float(high[0])),
+        confidence=level,
+        position_bias_=bias,
+    )
+
+
+class _OffsetSearch:
+    """Finds offsets to given scores of the rows of a task."""
+
+    def __init__(
+        self, task: Task, scorer: Callable[[RankingDataset], ArrayLike], temperature: float | None
+    ) -> None:
+        self.task = task
+        given = ranker_of(_Predicting(scorer), task.data, True, "double").scores
+        self.temperature = self._best_temperature(given) if temperature is None else _positive(temperature)
+        self.model = OffsetScores(task.data, given / self.temperature)
+        self.solver = Solver(task, self.model, np.zeros(1))
+
+    def _best_temperature(self, scores: Array) -> float:
+        """Return what scores are to be divided by for the highest utility."""
+        starts, lengths = self.task.data.offsets[:-1], self.task.data.lengths
+        mean = np.add.reduceat(scores, starts) / lengths
+        spread = float(np.sqrt(((scores - mean.repeat(lengths)) ** 2).mean())) or 1.0
+        temperatures = [spread / sharpness for sharpness in SHARPNESS]
+        none = np.zeros((1, len(self.task.data.group_names) - 1))
+        utility = [
+            Objective(self.task, OffsetScores(self.task.data, scores / one), np.zeros(1))
+            .measure(none)
+            .utility[0]
+            for one in temperatures
+        ]
+        return temperatures[int(np.argmax(utility))]
+
+    def below(self, limit: float) -> Array:
+        """Return the offsets of the highest utility below a limit on these clicks."""
+        solution = most_useful(self.solver, limit)
+        if not solution.held.any():
+            lowest = float(np.sqrt(squared(solution.measured.disparity)).min())
+            problem = f"no offsets leave so little disparity; the least found is {lowest:.3g}"
+            raise InputError(problem, column="max_disparity", value=limit)
+        return np.asarray(solution.parameters[0])
+
+    def promised(self, limit: float, confidence: float) -> Array:
+        """Return offsets whose disparity on new queries is below a limit, with confidence.
+
+        On the way from the most useful offsets to the fairest, the first that keep it are taken.
+        """
+        useful = self.solver.penalised(np.zeros(1)).parameters[0]
+        fairest = most_useful(self.solver, 0.0).parameters[0]
+        candidates = useful + np.array(SHARES)[:, None] * (fairest - useful)
+        high = root_bounds(self.estimates(candidates)[1], len(SHARES), confidence)[1]
+        kept = np.flatnonzero(high <= limit)
+        if not kept.size:
+            raise UnsupportedLimitError(limit, confidence, float(high.min()))
+        return np.asarray(candidates[kept[0]])
+
+    def estimates(self, parameters: Array) -> tuple[Any, Any]:
+        """Return utility and disparities with their errors, from offsets (policies, groups - 1)."""
+        scores = self.model.scores(parameters, slice(None)).astype(np.float64)
+        offsets = self.task.data.offsets
+        expected = [exact_values(Problems.of(one, offsets), self.task.tables, "double") for one in scores]
+        clusters = clusters_of(self.task.data)
+        return (
+            utility_estimates(np.stack([one[0] for one in expected]), self.task.utility, *clusters),
+            disparity_estimates(np.stack([one[1] for one in expected]), self.task.disparity, *clusters),
+        )
+
+
+class _Predicting:
+    """Anything that scores lists, as a policy."""
+
+    def __init__(self, scorer: Callable[[RankingDataset], ArrayLike]) -> None:
+        self.predict = scorer
+
+
+def _scorer_of(scores: Any) -> Callable[[RankingDataset], ArrayLike]:
+    """Return what scores lists: a policy's `predict`, a function of features, or scores that are known."""
+    if isinstance(scores, str):
+        return lambda lists: _feature(lists, scores)
+    if callable(getattr(scores, "predict", None)):
+        found: Callable[[RankingDataset], ArrayLike] = scores.predict
+        return found
+    if callable(scores):
+        return PlackettLuce(scores).predict
+    known = np.asarray(number_array(scores, "scores"), dtype=np.float64)
+    return lambda _lists: known
+
+
+def _feature(lists: RankingDataset, name: str) -> Array:
+    if name not in lists.feature_names:
+        raise InputError("there is no such feature", column="scores", value=name)
+    return lists.features[:, lists.feature_names.index(name)].astype(np.float64)
+
+
+def _positive(temperature: float) -> float:
+    return checked_number(temperature, "temperature", "must be above 0", lambda got: 0 < got < math.inf)
