@@ -149,17 +149,10 @@ class Counts:
                 if total[code]
             },
         }
-        length = np.bincount(self.data.list_of_row[kept], minlength=len(self.data))
-        lists = np.flatnonzero(length)
-        data = replace(
-            self.data,
-            offsets=np.concatenate([[0], np.cumsum(length[lists])]),
-            **columns_at(self.data, lists, "query_id"),
-            **columns_at(self.data, kept, "features", "group", "relevance", "doc_id", "comment"),
-        )
+        lists = np.unique(self.data.list_of_row[kept])
         return replace(
             self,
-            data=data,
+            data=self.data.with_rows(kept),
             **columns_at(self, lists, *OF_LISTS),
             cells=replace(self.cells, row=np.cumsum(kept)[self.cells.row] - 1),
             origin={**self.origin, NEVER_SHOWN: left_out},

@@ -214,10 +214,18 @@ class RankingDataset:
             return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
-    def _pick(self, lists: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> RankingDataset:
+    def with_rows(self, kept: NDArray[np.bool_]) -> RankingDataset:
+        """Return the lists without some of their rows; a list that keeps none is left out."""
+        lengths = np.bincount(self.list_of_row[kept], minlength=len(self))
+        return self._pick(np.flatnonzero(lengths), kept, lengths)
+
+    def _pick(
+        self, lists: NDArray[np.int64], rows: slice | NDArray[Any], lengths: NDArray[np.int64] | None = None
+    ) -> RankingDataset:
+        lengths = self.lengths if lengths is None else lengths
         return replace(
             self,
-            offsets=np.concatenate([[0], np.cumsum(self.lengths[lists])]),
+            offsets=np.concatenate([[0], np.cumsum(lengths[lists])]),
             **columns_at(self, lists, "query_id"),
             **columns_at(self, rows, "features", "group", "relevance", "doc_id", "comment"),
         )

@@ -190,6 +190,21 @@ class Evidence:
         picked.__dict__["disparity_slopes"] = None if slopes is None else slopes[rows]
         return picked
 
+    def with_rows(self, kept: NDArray[np.bool_]) -> Evidence:
+        """Return the lists without some of their rows; a list that keeps none is left out."""
+        rows = torch.from_numpy(np.flatnonzero(kept))
+        lengths = torch.bincount(self.candidates.list_of_row[rows], minlength=self.candidates.lists)
+        lists = lengths.nonzero().reshape(-1)
+        offsets = torch.nn.functional.pad(lengths[lists].cumsum(0), (1, 0))
+        return Evidence(
+            candidates=Candidates(offsets, self.candidates.group[rows], self.candidates.groups),
+            weight=self.weight[rows],
+            impressions=self.impressions[lists],
+            shown=None if self.shown is None else self.shown[rows],
+            empties_dropped=self.empties_dropped,
+            unseen_group=None if self.unseen_group is None else self.unseen_group[rows],
+        )
+
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Evidence:
         """Return the same in another floating type, on another device, or both."""
         place = self.weight.device if device is None else device

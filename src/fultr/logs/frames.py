@@ -57,13 +57,18 @@ def is_frame(given: object) -> bool:
 
 
 def items_of(
-    given: Any, wanted: Sequence[str], *, in_lists: bool, with_relevance: bool = False
+    given: Any,
+    wanted: Sequence[str],
+    *,
+    in_lists: bool,
+    with_relevance: bool = False,
+    with_groups: bool = False,
 ) -> GivenItems:
     """Return items with the features that a policy knows by the names `wanted`.
 
     Bare features, rows x d, are in the order of `wanted`, and one list. With `in_lists`, the rows of a query
     of a frame are one list, or all of them if there is no query; a log has no such lists. Otherwise each row
-    of a frame stands for itself.
+    of a frame stands for itself, with its group if that is asked for.
     """
     if isinstance(given, RankingDataset):
         return GivenItems(with_features(given, wanted))
@@ -79,9 +84,8 @@ def items_of(
     if in_lists:
         require_items(frame)
     else:
-        frame = replace(
-            frame, schema=pa.schema([field for field in frame.schema if field.name in (*features, label)])
-        )
+        used = (*features, label, "group" if with_groups else None)
+        frame = replace(frame, schema=pa.schema([field for field in frame.schema if field.name in used]))
     data, order = lists_of(frame, features, label)
     return GivenItems(with_features(data, wanted), order)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,16 @@ from fultr.data import Source
 from fultr.errors import FultrError, InputError
 from fultr.evaluation import evaluate
 from fultr.training.checkpoints import Checkpoints, nothing_kept
+from fultr.training.cross_fitting import Choice, CrossFit
 from fultr.training.goals import squared
 from fultr.training.limits import fairest, lowest_disparity, most_useful
+from fultr.training.models import ScaledScorer, Scores
 from fultr.training.objective import Objective
+from fultr.training.offsets import LEVEL, OffsetScores
 from fultr.training.overlap import query_digests
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, prepare
-from fultr.training.ranker import TrainableRanker
+from fultr.training.ranker import KnownScores, TrainableRanker
 from fultr.training.solving import Solution, Solver, Watcher
 from fultr.training.sources import noise_of, single_impressions
 
@@ -59,9 +63,17 @@ class FairRanker(TrainableRanker):
     fairness_weight
         lambda, 1 if nothing else is given. 0 trains for utility alone.
     max_disparity
-        Instead: the most that sqrt(sum of D_ij^2), |D| for two groups, may be on the training clicks.
+        Instead: the most that sqrt(sum of D_ij^2), |D| for two groups, may be on the training clicks; with
+        `confidence`, on new queries.
     min_utility
         Instead: the share of the best possible utility to keep, such as 0.99; the fairest policy is found.
+    confidence
+        How sure it must be that `max_disparity` holds on new queries, such as 0.95. Policies are judged on
+        clicks they were not trained on. If none can be promised to keep the limit, `UnsupportedLimitError`
+        says which limit can.
+    fairness
+        "training": the scorer is trained to be fair. "offsets": the most useful scorer is kept, and one
+        number for each group is added to its scores. They need the group of an item when it is ranked.
     model
         "linear", "mlp", or a torch module from features (rows x d) to scores.
     hidden
@@ -98,7 +110,10 @@ class FairRanker(TrainableRanker):
         "exact": exact gradients over the whole log. "paper": the paper's REINFORCE on small batches.
     valid_share
         Share of the queries put aside for validation where no validation clicks are given. With 0 there is
-        no validation, and `l2` must be a single number.
+        no validation, and `l2` must be a single number. Not used with `confidence` or `fairness="offsets"`.
+    folds
+        With `confidence` or `fairness="offsets"`: into how many parts queries are put, each to be left out
+        once, where no validation clicks are given. Queries that share documents are in one part.
     seed
         All randomness comes from here.
 
@@ -121,6 +136,8 @@ class FairRanker(TrainableRanker):
         *,
         max_disparity: float | None = None,
         min_utility: float | None = None,
+        confidence: float | None = None,
+        fairness: str = "training",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] | None = None,
         position_bias: AnyBias | None = None,
@@ -138,11 +155,14 @@ class FairRanker(TrainableRanker):
         scale_features: bool | None = None,
         protocol: str = "exact",
         valid_share: float = 0.2,
+        folds: int = 4,
         seed: int = 0,
     ) -> None:
         self.fairness_weight = fairness_weight
         self.max_disparity = max_disparity
         self.min_utility = min_utility
+        self.confidence = confidence
+        self.fairness = fairness
         self.model = model
         self.hidden = hidden
         self.position_bias = position_bias
@@ -160,12 +180,18 @@ class FairRanker(TrainableRanker):
         self.scale_features = scale_features
         self.protocol = protocol
         self.valid_share = valid_share
+        self.folds = folds
         self.seed = seed
 
     @property
     def needs_impressions(self) -> bool:
         """Whether it learns as the paper does, from batches of impressions."""
         return self.protocol == "paper"
+
+    @property
+    def is_cross_fitted(self) -> bool:
+        """Whether policies are chosen by how they do on parts of the log that they were not trained on."""
+        return self.confidence is not None or self.fairness == "offsets"
 
     def learn(
         self,
@@ -187,6 +213,11 @@ class FairRanker(TrainableRanker):
             Called as training goes on.
         """
         ready = prepare(self, source, valid)
+        if self.is_cross_fitted:
+            fit = CrossFit(self, ready, checkpoints, watch)
+            base = fit.most_useful()
+            offsets = self.fairness == "offsets"
+            return self._set_choice(ready, fit.with_offsets(base) if offsets else fit.with_confidence(base))
         if self.protocol == "paper":
             parameters, l2, solution = _fit_as_paper(self, ready, checkpoints, watch)
         else:
@@ -197,25 +228,56 @@ class FairRanker(TrainableRanker):
         self, ready: Prepared, parameters: NDArray[np.float64], l2: float, multiplier: float
     ) -> FairRanker:
         """Become the policy of trained parameters, and measure it on training and validation clicks."""
-        self.adopt(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
+        self._set_policy(ready, ready.model.scorer(parameters), {}, l2, multiplier)
+        self._measure_training(ready, ready.model, parameters)
+        self.new_queries_: dict[str, Any] | None = None
+        self.validation_ = self._validate(ready, self) if ready.validated else None
+        return self
+
+    def _set_choice(self, ready: Prepared, choice: Choice) -> FairRanker:
+        """Become the policy that cross-fitting chose."""
+        self._set_policy(ready, choice.scorer, choice.offsets, choice.l2, choice.fairness_weight)
+        data = ready.task.data
+        scores = OffsetScores(data, self.predict(data))
+        self._measure_training(ready, scores, np.zeros(scores.size))
+        self.new_queries_ = {
+            "confidence": self.confidence or LEVEL,
+            **{name: list(promise) for name, promise in choice.expected._asdict().items()},
+        }
+        self.validation_ = self._validate(ready, KnownScores(choice.left_out_scores))
+        return self
+
+    def _set_policy(
+        self,
+        ready: Prepared,
+        scorer: ScaledScorer,
+        offsets: dict[str, float],
+        l2: float,
+        multiplier: float,
+    ) -> None:
+        """Take over a trained scorer and what it was trained with."""
+        self.adopt(scorer, ready.task.data, ready.weighing.position_bias)
+        self.offsets_ = offsets
         self.noise_ = ready.weighing.noise
         # the column whose values had a curve each; position_bias_ is their mean
         self.bias_context_ = context_of(self.position_bias)
         self.l2_ = float(l2)
         self.multiplier_ = float(multiplier)
-        final = Objective(ready.task, ready.model, np.zeros(1), accuracy="double")
+        # what was chosen by validation clicks looks better there than elsewhere
+        by_them = query_digests(ready.valid.data)
+        self.training_queries_ = np.union1d(self.training_queries_, by_them)
+
+    def _measure_training(self, ready: Prepared, model: Scores, parameters: NDArray[np.float64]) -> None:
+        final = Objective(ready.task, model, np.zeros(1), accuracy="double")
         measured = final.measure(parameters[None])
         self.training_utility_ = float(measured.utility[0])
         self.training_disparity_ = float(np.sqrt(squared(measured.disparity)[0]))
-        self.validation_ = None
-        if ready.validated:
-            # what was chosen by them looks better there than elsewhere
-            by_them = query_digests(ready.valid.data)
-            self.training_queries_ = np.union1d(self.training_queries_, by_them)
-            noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
-            found = evaluate(self, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
-            self.validation_ = found.to_dict()
-        return self
+
+    def _validate(self, ready: Prepared, policy: FairRanker | KnownScores) -> dict[str, Any]:
+        """Return the measures of a policy on validation clicks, or of left-out scores on left-out clicks."""
+        noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
+        found = evaluate(policy, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
+        return found.to_dict()
 
 
 def _fit_within(

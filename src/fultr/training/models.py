@@ -65,14 +65,18 @@ class Scaling:
 
 
 class ScaledScorer(nn.Module):
-    """A scorer of features that are scaled first: what a trained policy consists of."""
+    """A scorer of features that are scaled first: what a trained policy consists of.
+
+    Scores are divided by the temperature: the lower it is, the less rankings vary.
+    """
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, scorer: nn.Module, scaling: Scaling) -> None:
+    def __init__(self, scorer: nn.Module, scaling: Scaling, temperature: float = 1.0) -> None:
         super().__init__()
         self.scorer = scorer
+        self.temperature = temperature
         self.register_buffer("mean", torch.from_numpy(scaling.mean.copy()))
         self.register_buffer("scale", torch.from_numpy(scaling.scale.copy()))
         self.scaled = bool(scaling.mean.any() or (scaling.scale != 1).any())
@@ -80,7 +84,7 @@ class ScaledScorer(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Return the scores, (rows), of items with the given features, (rows, d)."""
         scores: Tensor = self.scorer((features - self.mean) / self.scale if self.scaled else features)
-        return scores.reshape(features.shape[:-1])
+        return scores.reshape(features.shape[:-1]) / self.temperature
 
 
 class Scores(ABC):
@@ -183,6 +187,66 @@ class LinearModel(Model):
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(parameters))
         return ScaledScorer(_blinded(linear, self.blind), self.scaling).requires_grad_(False)
+
+
+class CentredModel(Scores):
+    """Scorers around a trained one: h(x; theta + T delta) / T, whose parameters are delta.
+
+    At delta = 0 it is the trained scorer at temperature T. The cost of large parameters is then one of moving
+    away from it, and no longer flattens the policy.
+
+    Parameters
+    ----------
+    model
+        The family of scorers.
+    centre
+        theta.
+    temperature
+        T.
+    """
+
+    def __init__(self, model: Model, centre: Array, temperature: float) -> None:
+        self.model, self.centre, self.temperature = model, centre, temperature
+        self.together = model.together
+        self.entries_a_block = model.entries_a_block
+        self.most_iterations = model.most_iterations
+
+    @property
+    def size(self) -> int:
+        """Number of parameters of the model."""
+        return self.model.size
+
+    def initial(self, seed: int) -> Array:
+        """Return zeros: the trained scorer."""
+        del seed
+        return np.zeros(self.size)
+
+    def moved(self, parameters: Array) -> Array:
+        """Return the parameters of the model, theta + T delta."""
+        return np.asarray(self.centre + self.temperature * parameters)
+
+    def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
+        """Return the scores of some rows, (configurations, rows)."""
+        return self.model.scores(self.moved(parameters), rows) / np.float32(self.temperature)
+
+    def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
+        """Return sum_rows slopes d score / d delta; the two temperatures cancel."""
+        return self.model.pull_back(self.moved(parameters), rows, slopes)
+
+    def trace(self, parameters: Array, rows: slice) -> tuple[NDArray[np.float32], Callable[[Array], Array]]:
+        """Return the scores of some rows, and what pulls slopes back from them to delta."""
+        scores, pull_back = self.model.trace(self.moved(parameters), rows)
+        return scores / np.float32(self.temperature), pull_back
+
+    def on(self, data: RankingDataset) -> CentredModel:
+        """Return the same scorers on the rows of other data."""
+        return CentredModel(self.model.on(data), self.centre, self.temperature)
+
+    def scorer(self, parameters: Array) -> ScaledScorer:
+        """Return the scorer of one configuration."""
+        made = self.model.scorer(self.moved(parameters))
+        made.temperature = self.temperature
+        return made
 
 
 class ModuleModel(Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,13 @@ from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import RankingDataset
 from fultr.errors import FultrError, InputError
 from fultr.evaluation.bootstrap import checked_level
-from fultr.evaluation.clustered import disparity_estimates, root_bounds, utility_estimates
+from fultr.evaluation.clustered import Estimates, disparity_estimates, root_bounds, utility_estimates
 from fultr.evaluation.clusters import clusters_of
 from fultr.evaluation.inputs import checked_source, ranker_of
 from fultr.expectation.exact import Problems, exact_values
 from fultr.policy import PlackettLuce, ScoredPolicy
 from fultr.training.goals import squared
-from fultr.training.limits import most_useful
+from fultr.training.limits import fairest, most_useful
 from fultr.training.models import Scores
 from fultr.training.objective import Objective
 from fultr.training.preparation import NO_TWO_GROUPS, has_two_groups
@@ -218,55 +219,101 @@ def fair_offsets(
         raise InputError(NO_TWO_GROUPS, column="max_disparity", value=limit)
     bias = position_bias_of(curve, source, depth)
     task = Task.of(source, Weighing(position_bias=bias, noise=noise_of(noise, source), top_k=top_k))
-    if task.disparity.unseen is not None or task.disparity.empties_dropped:
-        problem = "needs a log that kept all impressions, and without candidates that were never shown"
-        raise InputError(
-            f"{problem} ({{shown_only()}} leaves them out)", column="log", options=["shown_only()"]
-        )
+    check_supported(task)
     scorer = _scorer_of(scores)
-    search = _OffsetSearch(task, scorer, temperature)
+    given = ranker_of(SimpleNamespace(predict=scorer), task.data, True, "double").scores
+    chosen = best_temperature(task, given)[0] if temperature is None else _positive(temperature)
+    search = OffsetSearch(task, given / chosen)
     parameters = search.below(limit) if confidence is None else search.promised(limit, level)
-    utility, disparity = search.estimates(parameters[None])
-    reach = utility.reach(level) * float(utility.errors[0])
-    low, high = root_bounds(disparity, 1, level)
-    value = float(utility.values[0])
+    expected = expected_on_new_queries(task, search.scores(parameters[None]), level)
     return OffsetPolicy(
         scorer=None if isinstance(scores, np.ndarray) else scorer,
-        offsets=dict(zip(source.data.group_names, [0.0, *parameters.tolist()], strict=True)),
-        temperature=search.temperature,
-        utility=Promise(value, value - reach, value + reach),
-        disparity=Promise(float(np.sqrt((disparity.values**2).sum())), float(low[0]), float(high[0])),
+        offsets=named_offsets(source.data, parameters),
+        temperature=chosen,
+        utility=expected.utility,
+        disparity=expected.disparity,
         confidence=level,
         position_bias_=bias,
     )
 
 
-class _OffsetSearch:
-    """Finds offsets to given scores of the rows of a task."""
+def check_supported(task: Task) -> None:
+    """Refuse a log whose disparity on new queries cannot be bounded: something in it is not known."""
+    if task.disparity.unseen is not None or task.disparity.empties_dropped:
+        problem = "needs a log that kept all impressions, and without candidates that were never shown"
+        raise InputError(
+            f"{problem} ({{shown_only()}} leaves them out)", column="log", options=["shown_only()"]
+        )
 
-    def __init__(
-        self, task: Task, scorer: Callable[[RankingDataset], ArrayLike], temperature: float | None
-    ) -> None:
+
+def named_offsets(data: RankingDataset, parameters: Array) -> dict[str, float]:
+    """Return the offset of each group by its name; that of the first is 0."""
+    return dict(zip(data.group_names, [0.0, *parameters.tolist()], strict=True))
+
+
+def best_temperature(task: Task, scores: Array) -> tuple[float, float]:
+    """Return what scores of rows are to be divided by for the highest utility, and that utility."""
+    starts, lengths = task.data.offsets[:-1], task.data.lengths
+    mean = np.add.reduceat(scores, starts) / lengths
+    spread = float(np.sqrt(((scores - mean.repeat(lengths)) ** 2).mean())) or 1.0
+    temperatures = [spread / sharpness for sharpness in SHARPNESS]
+    none = np.zeros((1, max(len(task.data.group_names) - 1, 0)))
+    utility = [
+        float(Objective(task, OffsetScores(task.data, scores / one), np.zeros(1)).measure(none).utility[0])
+        for one in temperatures
+    ]
+    best = int(np.argmax(utility))
+    return temperatures[best], utility[best]
+
+
+def estimates_of(task: Task, scores: Array) -> tuple[Estimates, Estimates]:
+    """Return utility and disparities of policies with their errors, from the scores (policies, rows)."""
+    clusters = clusters_of(task.data)
+    expected = [exact_values(Problems.of(one, task.data.offsets), task.tables, "double") for one in scores]
+    return (
+        utility_estimates(np.stack([one[0] for one in expected]), task.utility, *clusters),
+        disparity_estimates(np.stack([one[1] for one in expected]), task.disparity, *clusters),
+    )
+
+
+class Expected(NamedTuple):
+    """What new queries are expected to show of a policy."""
+
+    utility: Promise
+    disparity: Promise
+
+
+def expected_on_new_queries(task: Task, scores: Array, level: float) -> Expected:
+    """Return utility and sqrt(sum of D_ij^2), with intervals, of the policy of scores (1, rows)."""
+    utility, disparity = estimates_of(task, scores)
+    reach = utility.reach(level) * float(utility.errors[0])
+    low, high = root_bounds(disparity, 1, level)
+    value = float(utility.values[0])
+    root = float(np.sqrt((disparity.values**2).sum()))
+    return Expected(
+        Promise(value, value - reach, value + reach), Promise(root, float(low[0]), float(high[0]))
+    )
+
+
+class OffsetSearch:
+    """Finds offsets to known scores of the rows of a task."""
+
+    def __init__(self, task: Task, scores: Array) -> None:
         self.task = task
-        given = ranker_of(_Predicting(scorer), task.data, True, "double").scores
-        self.temperature = self._best_temperature(given) if temperature is None else _positive(temperature)
-        self.model = OffsetScores(task.data, given / self.temperature)
+        self.model = OffsetScores(task.data, scores)
         self.solver = Solver(task, self.model, np.zeros(1))
 
-    def _best_temperature(self, scores: Array) -> float:
-        """Return what scores are to be divided by for the highest utility."""
-        starts, lengths = self.task.data.offsets[:-1], self.task.data.lengths
-        mean = np.add.reduceat(scores, starts) / lengths
-        spread = float(np.sqrt(((scores - mean.repeat(lengths)) ** 2).mean())) or 1.0
-        temperatures = [spread / sharpness for sharpness in SHARPNESS]
-        none = np.zeros((1, len(self.task.data.group_names) - 1))
-        utility = [
-            Objective(self.task, OffsetScores(self.task.data, scores / one), np.zeros(1))
-            .measure(none)
-            .utility[0]
-            for one in temperatures
-        ]
-        return temperatures[int(np.argmax(utility))]
+    def scores(self, parameters: Array) -> Array:
+        """Return the scores with offsets (policies, groups - 1) added to them, (policies, rows)."""
+        return self.model.scores(parameters, slice(None)).astype(np.float64)
+
+    def priced(self, fairness_weight: float) -> Array:
+        """Return the offsets of the highest U - lambda sum of D_ij^2 on these clicks."""
+        return np.asarray(self.solver.penalised(np.full(1, fairness_weight)).parameters[0])
+
+    def fairest(self, min_utility: float) -> Array:
+        """Return the fairest offsets that keep a share of the best utility on these clicks."""
+        return np.asarray(fairest(self.solver, min_utility).parameters[0])
 
     def below(self, limit: float) -> Array:
         """Return the offsets of the highest utility below a limit on these clicks."""
@@ -282,32 +329,14 @@ class _OffsetSearch:
 
         On the way from the most useful offsets to the fairest, the first that keep it are taken.
         """
-        useful = self.solver.penalised(np.zeros(1)).parameters[0]
-        fairest = most_useful(self.solver, 0.0).parameters[0]
-        candidates = useful + np.array(SHARES)[:, None] * (fairest - useful)
-        high = root_bounds(self.estimates(candidates)[1], len(SHARES), confidence)[1]
+        useful, even = self.priced(0.0), most_useful(self.solver, 0.0).parameters[0]
+        candidates = useful + np.array(SHARES)[:, None] * (even - useful)
+        _, disparity = estimates_of(self.task, self.scores(candidates))
+        high = root_bounds(disparity, len(SHARES), confidence)[1]
         kept = np.flatnonzero(high <= limit)
         if not kept.size:
             raise UnsupportedLimitError(limit, confidence, float(high.min()))
         return np.asarray(candidates[kept[0]])
-
-    def estimates(self, parameters: Array) -> tuple[Any, Any]:
-        """Return utility and disparities with their errors, from offsets (policies, groups - 1)."""
-        scores = self.model.scores(parameters, slice(None)).astype(np.float64)
-        offsets = self.task.data.offsets
-        expected = [exact_values(Problems.of(one, offsets), self.task.tables, "double") for one in scores]
-        clusters = clusters_of(self.task.data)
-        return (
-            utility_estimates(np.stack([one[0] for one in expected]), self.task.utility, *clusters),
-            disparity_estimates(np.stack([one[1] for one in expected]), self.task.disparity, *clusters),
-        )
-
-
-class _Predicting:
-    """Anything that scores lists, as a policy."""
-
-    def __init__(self, scorer: Callable[[RankingDataset], ArrayLike]) -> None:
-        self.predict = scorer
 
 
 def _scorer_of(scores: Any) -> Callable[[RankingDataset], ArrayLike]:

@@ -128,6 +128,8 @@ def prepare(ranker: FairRanker, source: Source, valid: Source | None = None) -> 
     source, curve = with_examination(source, ranker.position_bias)
     if valid is not None:
         valid, _ = with_examination(valid, ranker.position_bias)
+    if valid is None and ranker.is_cross_fitted:
+        return Prepared(ranker, curve, source, None)
     if valid is None and not ranker.valid_share:
         if ranker.protocol == "paper" or np.size(ranker.l2 if ranker.l2 is not None else ()) != 1:
             problem = "without validation clicks, l2 must be a single number and the protocol 'exact'"
@@ -171,10 +173,12 @@ def check_groups(ranker: FairRanker, data: RankingDataset) -> None:
     """Refuse a limit or a price of the disparity where there is none: it would be kept by any ranking."""
     if has_two_groups(data):
         return
-    for name in ("max_disparity", "min_utility"):
-        if getattr(ranker, name) is not None:
-            problem = f"{NO_TWO_GROUPS}; leave it out, or say which column holds the groups"
-            raise InputError(problem, column=name, value=getattr(ranker, name))
+    unusable = [name for name in ("max_disparity", "min_utility") if getattr(ranker, name) is not None]
+    if ranker.fairness == "offsets":
+        unusable.append("fairness")
+    if unusable:
+        problem = f"{NO_TWO_GROUPS}; leave it out, or say which column holds the groups"
+        raise InputError(problem, column=unusable[0], value=getattr(ranker, unusable[0]))
 
 
 def has_two_groups(data: RankingDataset) -> bool:

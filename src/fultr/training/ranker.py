@@ -22,7 +22,21 @@ from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
-from fultr.training.sources import source_of
+from fultr.training.sources import lists_with_groups, source_of
+
+
+class KnownScores(ScoredPolicy):
+    """A stochastic policy for the rows of one dataset, whose scores are known."""
+
+    stochastic = True
+
+    def __init__(self, scores: NDArray[np.float64]) -> None:
+        self.scores = scores
+
+    def predict(self, data: RankingDataset) -> NDArray[np.float64]:
+        """Return the known scores."""
+        del data
+        return self.scores
 
 
 class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
@@ -35,6 +49,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     """
 
     training_evidence_: tuple[str, ...] | None = None
+    offsets_: dict[str, float] = {}  # noqa: RUF012  never changed in place
 
     def __new__(cls, *_arguments: Any, **settings: Any) -> Self:
         """Make a ranker; refuse what other libraries take and this one has no use for."""
@@ -132,14 +147,26 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         inner = inner.scorer if isinstance(inner, GroupBlind) else inner
         if not isinstance(scorer, ScaledScorer) or not isinstance(inner, LinearScorer):
             raise AttributeError("coef_ is there for linear models only")  # noqa: TRY004 - so hasattr is False
-        weights = inner.weight.detach().double() / scorer.scale.double()
+        weights = inner.weight.detach().double() / scorer.scale.double() / scorer.temperature
         weights[hidden] = 0.0
         return np.asarray(weights.numpy())
 
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`."""
         given = self.items_of(X, in_lists=False)
-        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
+        scores = TorchPolicy(self.fitted_scorer()).predict(given.data)
+        return given.as_given(scores + self._offsets_of(given.data) if self.offsets_ else scores)
+
+    def _offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
+        """Return what the policy adds to the score of each row: the offset of its group, 0 if it has none."""
+        names = list(self.offsets_)
+        if not data.group_names:
+            problem = (
+                f"the policy adds a number to the scores of each group; give the groups of items, {names}"
+            )
+            raise InputError(problem, column="group")
+        codes = lists_with_groups(data, tuple(names)).group
+        return np.array([*self.offsets_.values(), 0.0])[codes]
 
     def rank(self, data: Any) -> NDArray[np.int32]:
         """Return the position of each row in the most likely ranking of its list; see `items_of`."""
@@ -196,7 +223,13 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         """
         self.fitted_scorer()
         check_dense(given, "X")
-        return items_of(given, self.known_features, in_lists=in_lists, with_relevance=self.needs_relevance)
+        return items_of(
+            given,
+            self.known_features,
+            in_lists=in_lists,
+            with_relevance=self.needs_relevance,
+            with_groups=bool(self.offsets_),
+        )
 
     @property
     def known_features(self) -> list[str]:

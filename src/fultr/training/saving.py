@@ -24,6 +24,8 @@ PLAIN = (
     "fairness_weight",
     "max_disparity",
     "min_utility",
+    "confidence",
+    "fairness",
     "hidden",
     "top_k",
     "depth",
@@ -37,9 +39,13 @@ PLAIN = (
     "scale_features",
     "protocol",
     "valid_share",
+    "folds",
     "seed",
 )
 """Settings that are plain values."""
+
+ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds": 4}
+"""Settings that were added later, and what policies that were saved before have been trained with."""
 
 
 def save(ranker: FairRanker, path: str | Path) -> Path:
@@ -69,6 +75,9 @@ def save(ranker: FairRanker, path: str | Path) -> Path:
             "training_utility": ranker.training_utility_,
             "training_disparity": ranker.training_disparity_,
         },
+        "temperature": float(scorer.temperature),
+        "offsets": ranker.offsets_,
+        "new_queries": ranker.new_queries_,
         "validation": ranker.validation_,
         "evidence": None if ranker.training_evidence_ is None else list(ranker.training_evidence_),
     }
@@ -126,8 +135,7 @@ def _ranker_of(
     )
     if not (scaling.scale > 0).all():
         raise InputError("must be above 0", column="scaling.scale")
-    # policies that were saved before there was a choice were trained with "ips"
-    saved = {"evidence": "ips", **content["settings"]}
+    saved = {**ADDED, **content["settings"]}
     settings = {name: saved[name] for name in (*PLAIN, "utility")}
     if isinstance(settings["utility"], list):
         settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
@@ -138,9 +146,13 @@ def _ranker_of(
         **settings, model=scorer if kind == "module" else kind, position_bias=bias, noise=noise
     )
     check_settings(ranker.get_params(deep=False))
-    ranker.scorer_ = ScaledScorer(GroupBlind(scorer, blind) if blind else scorer, scaling).requires_grad_(
-        False
-    )
+    temperature = finite_number(content.get("temperature", 1.0), "temperature", 0.0)
+    if temperature == 0:
+        raise InputError("must be above 0", column="temperature", value=temperature)
+    inner = GroupBlind(scorer, blind) if blind else scorer
+    ranker.scorer_ = ScaledScorer(inner, scaling, temperature).requires_grad_(False)
+    ranker.offsets_ = _offsets(content.get("offsets", {}), groups)
+    ranker.new_queries_ = _new_queries(content.get("new_queries"))
     ranker.position_bias_, ranker.noise_ = bias, noise
     ranker.bias_context_ = content["position_bias"].get("context")
     if not isinstance(ranker.bias_context_, (str, type(None))):
@@ -161,6 +173,29 @@ def _ranker_of(
     if ranker.validation_ is not None and not isinstance(ranker.validation_, dict):
         raise InputError("must be null or the measures by name", column="validation")
     return ranker
+
+
+def _offsets(given: Any, groups: list[str]) -> dict[str, float]:
+    if not isinstance(given, dict) or list(given) not in ([], sorted(groups), groups):
+        raise InputError("must be one number for each group, or none", column="offsets", value=given)
+    return {
+        name: finite_number(given[name], f"offsets.{name}", -math.inf) for name in groups if name in given
+    }
+
+
+def _new_queries(given: Any) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    names = ("utility", "disparity")
+    if not isinstance(given, dict) or set(given) != {"confidence", *names}:
+        raise InputError("must be null or the measures on new queries", column="new_queries", value=given)
+    confidence = finite_number(given["confidence"], "new_queries.confidence", 0.0)
+    found: dict[str, Any] = {"confidence": confidence}
+    for name in names:
+        if not isinstance(given[name], list) or len(given[name]) != 3:
+            raise InputError("must be a value and its interval", column=f"new_queries.{name}")
+        found[name] = [finite_number(one, f"new_queries.{name}", -math.inf) for one in given[name]]
+    return found
 
 
 def _scorer_of(

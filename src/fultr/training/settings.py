@@ -12,6 +12,7 @@ from fultr.arguments import checked_number, number_array, whole_number
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import check_bias
 from fultr.errors import InputError
+from fultr.evaluation.bootstrap import checked_level
 from fultr.training.task import ESTIMATORS
 
 GOALS = ("fairness_weight", "max_disparity", "min_utility")
@@ -39,6 +40,7 @@ def check_settings(settings: dict[str, Any]) -> None:
             raise InputError(
                 "must be one or more finite numbers, 0 or more", column="l2", value=settings["l2"]
             )
+    _check_cross_fitting(settings)
     _check_utility(settings["utility"])
     for width in _widths(settings["hidden"]):
         whole_number(width, "hidden", least=1)
@@ -59,6 +61,25 @@ def _check_goals(settings: dict[str, Any]) -> None:
     if protocol == "paper" and "fairness_weight" not in given and given:
         problem = "the paper's protocol trains for a fairness weight only ({fairness_weight})"
         raise InputError(problem, column=next(iter(given)), options=["fairness_weight"])
+
+
+def _check_cross_fitting(settings: dict[str, Any]) -> None:
+    fairness, confidence = settings["fairness"], settings["confidence"]
+    if fairness not in ("training", "offsets"):
+        raise InputError("must be 'training' or 'offsets'", column="fairness", value=fairness)
+    whole_number(settings["folds"], "folds", least=2)
+    if confidence is not None:
+        checked_level(confidence, "confidence")
+        if settings["max_disparity"] is None:
+            problem = "is how sure a limit must hold; give one ({max_disparity})"
+            raise InputError(problem, column="confidence", value=confidence, options=["max_disparity"])
+    if fairness == "offsets" and settings["group_blind"]:
+        problem = "offsets use the group of an item when it is ranked, which a group-blind policy must not"
+        raise InputError(problem, column="fairness", value=fairness)
+    if settings["protocol"] == "paper" and (confidence is not None or fairness == "offsets"):
+        problem = "the paper's protocol knows neither offsets nor limits with confidence"
+        column = "fairness" if confidence is None else "confidence"
+        raise InputError(problem, column=column, value=settings[column])
 
 
 def _check_kinds(settings: dict[str, Any]) -> None:

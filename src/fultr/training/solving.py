@@ -90,6 +90,32 @@ class EarlyStopping:
         return np.asarray(candidates[np.arange(count), values.argmax(axis=1)])
 
 
+class KeptStops:
+    """Keeps, of the parameters on the way to the end, those at every stop, to choose from later.
+
+    Parameters
+    ----------
+    stops
+        Iterations after which training may stop; none keeps the end alone.
+    """
+
+    def __init__(self, stops: tuple[int, ...]) -> None:
+        self.stops = stops
+        self.kept: list[Array] = []
+
+    def best(self, goal: Goal, search: lbfgs.Search) -> Array:
+        """Keep the parameters of all stops, and return those of the end."""
+        del goal
+        self.kept.append(np.concatenate([search.marks, search.point[:, None]], axis=1))
+        return search.point
+
+    @property
+    def parameters(self) -> Array:
+        """(configurations x stops, size) The stops of a configuration stand together, its end last."""
+        found = np.concatenate(self.kept)
+        return found.reshape(-1, found.shape[-1])
+
+
 class Solver:
     """Solve for the parameters of a model on a task.
 
@@ -166,7 +192,7 @@ class Solver:
         return Objective(self.task, self.model, self.l2[some], bonus, accuracy=self.accuracy)
 
     def maximise(
-        self, stage: str, goal: Goal, points: Array, early: EarlyStopping | None = None
+        self, stage: str, goal: Goal, points: Array, early: EarlyStopping | KeptStops | None = None
     ) -> tuple[Array, NDArray[np.int64]]:
         """Return the best parameters for a goal, from the given ones on, and the steps it took."""
         stops = () if early is None else early.stops

@@ -133,6 +133,13 @@ class Task:
         data = known.data
         return cls(data, *weighing.evidence(known), weighing.tables(int(data.lengths.max(initial=1))))
 
+    def with_rows(self, kept: NDArray[np.bool_]) -> Task:
+        """Return the task without some of its rows; a list that keeps none is left out."""
+        utility = self.utility.with_rows(kept)
+        same = self.disparity is self.utility
+        disparity = utility if same else self.disparity.with_rows(kept)
+        return Task(self.data.with_rows(kept), utility, disparity, self.tables)
+
     @property
     def groups(self) -> int:
         """Number of groups."""
