@@ -8,7 +8,9 @@ from pathlib import Path
 
 
 class FultrError(Exception):
-    """Base of every error that fultr raises on purpose."""
+    """Base of every error that fultr raises on purpose; a command that it ends has its exit code."""
+
+    exit_code = 1
 
 
 class InputError(FultrError, ValueError):

@@ -2,7 +2,7 @@
 
 from fultr.audit.auditing import audit
 from fultr.audit.files import read_audit, write_audit
-from fultr.audit.logged_disparity import logged_disparity_finding
+from fultr.audit.logged_disparity import logged_disparity_finding, lowest_limit, lowest_limit_finding
 from fultr.audit.pictures import draw_shares
 from fultr.audit.result import (
     LOGGED,
@@ -29,6 +29,8 @@ __all__ = [
     "audit",
     "draw_shares",
     "logged_disparity_finding",
+    "lowest_limit",
+    "lowest_limit_finding",
     "read_audit",
     "write_audit",
 ]

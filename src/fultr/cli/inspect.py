@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.audit import logged_disparity_finding
+from fultr.audit import logged_disparity_finding, lowest_limit_finding
 from fultr.cli.files import Content, read_any
 from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
@@ -68,11 +68,12 @@ def inspect(
             print_dataset(console, summary)
     else:
         judged = judge_readiness(content.counts, examined, depth).to_dict()
-        shown = logged_disparity_finding(content.counts, examined, depth)
+        about = (content.counts, examined, depth)
+        of_groups = [logged_disparity_finding(*about), lowest_limit_finding(*about)]
         judged["findings"] = [
             *(finding.to_dict() for finding in unusable),
             *judged["findings"],
-            *([] if shown is None else [shown.to_dict()]),
+            *(finding.to_dict() for finding in of_groups if finding is not None),
         ]
         if content.kind == "click log":
             unread = inspect_columns(

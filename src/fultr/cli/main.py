@@ -31,7 +31,6 @@ from fultr.cli.simulate import simulate
 from fultr.cli.split import split
 from fultr.cli.sweep import sweep
 from fultr.cli.train import train
-from fultr.cli.training_run import StoppedError
 from fultr.errors import FultrError, FultrWarning, InputError
 
 INTERRUPTED = 130
@@ -94,12 +93,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         own = options_of(arguments)
         say(f"fultr: {in_option_names(error, own).in_shell({**OPTIONS, **own})}")
         return 2
-    except StoppedError as error:
-        say(f"fultr: {error}")
-        return error.exit_code
     except FultrError as error:
         say(f"fultr: {error}")
-        return 1
+        return error.exit_code
     except BrokenPipeError:
         # whoever read our output has seen enough; keep Python from complaining about it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -28,11 +28,15 @@ from fultr.cli.training_options import (
     L2,
     CheckpointEvery,
     Clip,
+    Confidence,
     EntropyWeight,
     EpsMinus,
     EpsPlus,
     EvidenceName,
     EvidenceOption,
+    Fairness,
+    FairnessName,
+    Folds,
     GroupBlind,
     Hidden,
     Inputs,
@@ -54,9 +58,11 @@ from fultr.cli.training_options import (
 from fultr.cli.training_run import Place, run_training
 from fultr.data import Source
 from fultr.errors import InputError
-from fultr.training import FairRanker, save
+from fultr.training import FairRanker, UnsupportedLimitError, save
 from fultr.training.run_folder import RunFolder, writing
 from fultr.training.solving import Watcher
+
+DEFAULT_FOLDS = 4
 
 MOST_PAIRS = 6
 """Pairs of groups whose disparity is printed; all are in results.json."""
@@ -70,7 +76,8 @@ def train(
         float | None,
         typer.Option(
             min=0.0,
-            help="The most that |D| may be on the training clicks: with 0.1, exposure of one group x merit of"
+            help="The most that |D| may be on the training clicks, or with --confidence on new queries: with"
+            " 0.1, exposure of one group x merit of"
             " the other differs by at most 0.1 from the reverse, in the mean over impressions; the exposure"
             " ratio and the exposure to move that come with it are printed after training.",
         ),
@@ -83,6 +90,9 @@ def train(
         float | None,
         typer.Option(min=0.0, max=1.0, help="Instead: share of the best utility to keep; be fairest there."),
     ] = None,
+    confidence: Confidence = None,
+    fairness: Fairness = FairnessName.TRAINING,
+    folds: Folds = None,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
     l2: L2 = None,
@@ -117,6 +127,7 @@ def train(
     Example:
       fultr train clicks.parquet --max-disparity 0.1 --out run
       fultr train clicks.parquet --max-disparity 0.1 --out run --resume
+      fultr train clicks.parquet --max-disparity 0.3 --confidence 0.95 --fairness offsets --out run
       fultr train searches.csv --exclude hour,page --group gender --eta 1 --max-disparity 0.1 --out run
     """
     goal: dict[str, Any] = {
@@ -127,6 +138,9 @@ def train(
     _refuse_several(goal)
     ranker = FairRanker(
         **goal,
+        confidence=confidence,
+        fairness=fairness.value,
+        folds=DEFAULT_FOLDS if folds is None else folds,
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
         l2=numbers_of(l2, "--l2"),
@@ -143,6 +157,11 @@ def train(
         seed=seed,
     )
 
+    if not ranker.is_cross_fitted and folds is not None:
+        raise InputError("--folds is for --confidence and --fairness offsets")
+    if ranker.is_cross_fitted and valid_share is not None:
+        raise InputError("--valid-share is not for --confidence and --fairness offsets; see --folds")
+
     def fit(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
         ranker.fit(source, valid=valid, checkpoints=folder, watch=watch)
         with writing(folder.path / POLICY_FILE):
@@ -150,7 +169,12 @@ def train(
         return _results(ranker)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
-    found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
+    try:
+        found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
+    except UnsupportedLimitError as error:
+        if json:
+            print_json({"run": None, "refused": error.to_dict()})
+        raise
     if json:
         print_json({"run": str(out), **found})
         return
@@ -168,12 +192,14 @@ def _results(ranker: FairRanker) -> dict[str, Any]:
     return {
         "goal": {
             name: getattr(ranker, name)
-            for name in ("max_disparity", "fairness_weight", "min_utility")
+            for name in ("max_disparity", "confidence", "fairness_weight", "min_utility")
             if getattr(ranker, name) is not None
         },
         "multiplier": ranker.multiplier_,
         "l2": ranker.l2_,
         "training": {"utility": ranker.training_utility_, "disparity": ranker.training_disparity_},
+        "new_queries": ranker.new_queries_,
+        "offsets": ranker.offsets_,
         "validation": ranker.validation_,
         "policy": POLICY_FILE,
     }
@@ -190,12 +216,16 @@ def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
         rows += _pairs(validation, "disparity", "  D")
         rows += _pairs(validation, "exposure_ratio", "exposure ratio")
         rows.append(("exposure to move", "", *_measure(validation, "exposure_to_move", ".1%")))
-    columns = ("", "training", "validation", "95% interval")
+    expected = found.get("new_queries")
+    other = "validation" if expected is None else "left out"
+    columns = ("", "training", other, "95% interval")
     print_table(console, "Utility and disparity", columns, rows)
     console.print()
-    facts = [
+    facts = [] if expected is None else [("new queries", _expectation(found["goal"], expected))]
+    facts += [
         ("fairness weight", f"{found['multiplier']:.6g}{_reason(found['goal'])}"),
         ("l2", f"{found['l2']:g}"),
+        *[(f"offset of {name}", f"{value:+.4g}") for name, value in found.get("offsets", {}).items()],
         ("policy", str(out / found["policy"])),
         ("run", f"{out} (config.json, metrics.jsonl, results.json)"),
     ]
@@ -208,6 +238,15 @@ def _reason(goal: dict[str, float]) -> str:
     if "min_utility" in goal:
         return f", found for {goal['min_utility']:.4g} of the best utility"
     return ""
+
+
+def _expectation(goal: dict[str, float], expected: dict[str, Any]) -> str:
+    """Say what new queries will show of a policy."""
+    value, low, high = expected["disparity"]
+    level = f"{expected['confidence']:.4g}"
+    text = f"disparity {value:.3g}, {low:.3g} to {high:.3g} with {level} confidence"
+    promised = "confidence" in goal
+    return f"{text}: the limit of {goal['max_disparity']:g} is kept" if promised else text
 
 
 def _root_disparity(validation: dict[str, Any] | None) -> float | None:

@@ -38,6 +38,13 @@ class ModelName(StrEnum):
     MLP = "mlp"
 
 
+class FairnessName(StrEnum):
+    """What makes a policy fair."""
+
+    TRAINING = "training"
+    OFFSETS = "offsets"
+
+
 class ProtocolName(StrEnum):
     """How scorers are trained."""
 
@@ -72,6 +79,27 @@ Hidden = Annotated[
 L2 = Annotated[
     list[str] | None,
     typer.Option(help="What |parameters|^2 / 2 costs; several (repeat it, or 0.01,0.1) are chosen from."),
+]
+Confidence = Annotated[
+    float | None,
+    typer.Option(
+        help="How sure --max-disparity must hold on new queries, e.g. 0.95; exit code 3 if no policy does."
+    ),
+]
+Fairness = Annotated[
+    FairnessName,
+    typer.Option(
+        help="training: the scorer is trained to be fair. offsets: the most useful one, with one number for"
+        " each group added to its scores; it needs the group of an item when it is ranked."
+    ),
+]
+Folds = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        help="Parts that queries are put into, each left out once, with --confidence or --fairness offsets."
+        " [default: 4]",
+    ),
 ]
 Protocol = Annotated[
     ProtocolName, typer.Option(help="exact gradients of the whole log, or the paper's sampled small batches.")

@@ -52,6 +52,8 @@ class UnsupportedLimitError(FultrError):
     impressions the one asked for needs.
     """
 
+    exit_code = 3
+
     def __init__(self, limit: float, confidence: float, lowest: float) -> None:
         self.limit, self.confidence, self.lowest = limit, confidence, lowest
         # standard errors fall with the root of the number of impressions
@@ -62,6 +64,15 @@ class UnsupportedLimitError(FultrError):
             f" confidence; the lowest limit that can be promised is {lowest:.3g}, and {limit:g}"
             f" {needs if limit > 0 else 'never can be'}"
         )
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return what was asked for and what could be promised, as plain values."""
+        return {
+            "limit": self.limit,
+            "confidence": self.confidence,
+            "lowest_limit": self.lowest,
+            "times_as_many_impressions": self.times if math.isfinite(self.times) else None,
+        }
 
 
 class OffsetScores(Scores):

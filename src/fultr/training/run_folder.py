@@ -28,6 +28,7 @@ from fultr.errors import InputError, WriteError
 from fultr.files import write_text
 from fultr.training.checkpoints import Tensors
 from fultr.training.fair_ranker import UnreachableLimitError
+from fultr.training.offsets import UnsupportedLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
 from fultr.training.solving import Settled
 
@@ -192,7 +193,7 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if isinstance(error, (InputError, UnreachableLimitError)):
+        if isinstance(error, (InputError, UnreachableLimitError, UnsupportedLimitError)):
             # what was asked for cannot be done: no trace of it, so that it can be asked for in another way
             self._undo()
         self.close()
