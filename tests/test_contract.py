@@ -24,6 +24,8 @@ CANDIDATES = {
     "mlp": Candidate(made(fairness_weight=1.0, model="mlp")),
     "max_disparity": Candidate(made(max_disparity=0.05), needs_groups=True),
     "min_utility": Candidate(made(min_utility=0.95), needs_groups=True),
+    "confidence": Candidate(made(max_disparity=100.0, confidence=0.9), needs_groups=True),
+    "offsets": Candidate(made(max_disparity=1.0, fairness="offsets"), needs_groups=True),
     "full information": Candidate(made(fairness_weight=1.0), labelled=True),
     "group-blind": Candidate(made(fairness_weight=1.0, group_blind=True)),
     "no ips": Candidate(made(fairness_weight=1.0, utility_ips=False, disparity_ips=False)),

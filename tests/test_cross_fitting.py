@@ -43,6 +43,7 @@ def lists(count: int, seed: int, length: int = 6, groups: int = 2) -> RankingDat
         group_names=[f"g{code}" for code in range(groups)],
         relevance=(rng.random(rows) < chance).astype(np.float64),
         query_id=np.arange(count),
+        doc_id=np.tile(np.arange(length), count),
     )
 
 
@@ -283,7 +284,9 @@ def test_a_score_is_that_of_the_features_and_the_offset_of_the_group(with_offset
 
 def test_offsets_need_the_groups_of_items(with_offsets: FairRanker) -> None:
     data = lists(2, seed=14)
-    with pytest.raises(InputError, match="column 'group': the policy adds a number to the scores of each group"):
+    with pytest.raises(
+        InputError, match="column 'group': the policy adds a number to the scores of each group"
+    ):
         with_offsets.predict(data.features)
     frame = pl.DataFrame(data.features, schema=[str(name) for name in with_offsets.feature_names_in_])
     frame = frame.with_columns(group=pl.Series([data.group_names[code] for code in data.group]))
@@ -299,7 +302,10 @@ def test_offsets_need_the_groups_of_items(with_offsets: FairRanker) -> None:
         ({"confidence": 1.0, "max_disparity": 1.0}, "column 'confidence': must lie between 0 and 1"),
         ({"fairness": "magic"}, "column 'fairness': must be 'training' or 'offsets'"),
         ({"fairness": "offsets", "group_blind": True}, "column 'fairness': offsets use the group of an item"),
-        ({"fairness": "offsets", "protocol": "paper"}, "column 'fairness': the paper's protocol knows neither"),
+        (
+            {"fairness": "offsets", "protocol": "paper"},
+            "column 'fairness': the paper's protocol knows neither",
+        ),
         ({"folds": 1, "fairness": "offsets"}, "column 'folds': must be"),
     ],
 )
@@ -347,6 +353,38 @@ def test_the_command_promises_or_refuses(
     kept = json.loads((tmp_path / "run" / "results.json").read_text())
     assert kept["new_queries"]["disparity"][2] <= 0.6
     assert set(kept["offsets"]) == {"g0", "g1"}
+    items = lists(3, seed=20)
+    fultr.write_dataset(items, tmp_path / "items.parquet")
+    ranked = tmp_path / "ranked.csv"
+    assert (
+        run(
+            [
+                "rank",
+                str(tmp_path / "run"),
+                str(tmp_path / "items.parquet"),
+                "--deterministic",
+                "--out",
+                str(ranked),
+            ]
+        )
+        == 0
+    )
+    loaded = fultr.load(tmp_path / "run" / "policy.safetensors")
+    first = [np.flatnonzero(loaded.rank(items)[rows] == 1)[0] for rows in np.arange(18).reshape(3, 6)]
+    table = pl.read_csv(ranked).filter(pl.col("position") == 1)
+    assert table["doc_id"].to_list() == [
+        np.asarray(items.doc_id)[6 * number + one] for number, one in enumerate(first)
+    ]
+    without = RankingDataset(items.features, items.offsets, query_id=items.query_id, doc_id=items.doc_id)
+    fultr.write_dataset(without, tmp_path / "without.parquet")
+    capsys.readouterr()
+    assert run(["rank", str(tmp_path / "run"), str(tmp_path / "without.parquet")]) == 2
+    assert "without.parquet, column 'group': the policy adds a number" in capsys.readouterr().err
+    assert run(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "On new queries the disparity is expected to be" in page
+    assert "which keeps the limit of 0.6 that was asked for" in page
+    capsys.readouterr()
     refused = [*common, "--max-disparity", "0.01", "--out", str(tmp_path / "refused"), "--json"]
     assert run(refused) == 3
     out, err = capsys.readouterr()

@@ -171,10 +171,15 @@ def _scored_items(path: Path, ranker: FairRanker) -> tuple[RankingDataset, NDArr
         raise InputError(f"the name of a file of items must end in one of: {endings}", file=file)
     with progress("reading") as report:
         if ending in TABLE_ENDINGS:
-            data = read_scored(file, wanted, ranker.predict, progress=report)
-            return data, data.features[:, 0].astype(np.float64)
-        data = with_features(read_letor(file, progress=report), wanted, file)
-        return data, ranker.predict(data)
+            data = read_scored(file, wanted, ranker.feature_scores, progress=report)
+            scores = data.features[:, 0].astype(np.float64)
+        else:
+            data = with_features(read_letor(file, progress=report), wanted, file)
+            scores = ranker.feature_scores(data)
+    try:
+        return data, scores + ranker.offsets_of(data)
+    except InputError as error:
+        raise error.located(file) from None
 
 
 @dataclass(frozen=True)

@@ -222,10 +222,12 @@ def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
     print_table(console, "Utility and disparity", columns, rows)
     console.print()
     facts = [] if expected is None else [("new queries", _expectation(found["goal"], expected))]
+    offsets = found.get("offsets", {})
+    if not offsets or "fairness_weight" in found["goal"]:
+        facts.append(("fairness weight", f"{found['multiplier']:.6g}{_reason(found['goal'])}"))
     facts += [
-        ("fairness weight", f"{found['multiplier']:.6g}{_reason(found['goal'])}"),
         ("l2", f"{found['l2']:g}"),
-        *[(f"offset of {name}", f"{value:+.4g}") for name, value in found.get("offsets", {}).items()],
+        *[(f"offset of {name}", f"{value:+.4g}") for name, value in offsets.items()],
         ("policy", str(out / found["policy"])),
         ("run", f"{out} (config.json, metrics.jsonl, results.json)"),
     ]

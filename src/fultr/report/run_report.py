@@ -125,10 +125,15 @@ def _about_examples(part: str, seed: int) -> str:
 
 
 def _parts(run: Run) -> Iterator[Part]:
-    if run.policies[0].validation is not None:
-        yield Part(VALIDATION, "validation clicks", "queries that no policy was trained on")
+    promised = "confidence" in run.goal
     limit = run.goal.get("max_disparity")
-    yield Part(TRAINING, "training clicks", "queries that the policies were trained on", limit)
+    if run.policies[0].ranker.is_cross_fitted:
+        about = "each query judged by a policy that was not trained on it"
+        yield Part(VALIDATION, "left-out clicks", about, limit if promised else None)
+    elif run.policies[0].validation is not None:
+        yield Part(VALIDATION, "validation clicks", "queries that no policy was trained on")
+    about = "queries that the policies were trained on"
+    yield Part(TRAINING, "training clicks", about, None if promised else limit)
 
 
 def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> dict[str, CountsOrLabels]:
@@ -137,6 +142,8 @@ def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> 
         return {}
     if run.policies[0].validation is None:
         return {TRAINING: source}
+    if run.policies[0].ranker.is_cross_fitted and valid is None:
+        return {VALIDATION: source, TRAINING: source}
     training, validation = with_validation(source, valid, float(run.settings["valid_share"]), run.split_seed)
     return {VALIDATION: validation.compact(), TRAINING: training.compact()}
 
@@ -211,7 +218,15 @@ def _validated(run: Run, policy: TrainedPolicy) -> Measured:
     if policy.validation is None or policy.ranker.validation_ is None:
         return policy.validation or Measured(exactly(None), exactly(None))
     try:
-        return detailed(policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None)
+        found = detailed(policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None)
+        expected = policy.ranker.new_queries_
+        if expected is None:
+            return found
+        # clustered by documents that queries share, where the intervals of an evaluation are not
+        high, limit = expected["disparity"][2], run.goal.get("max_disparity")
+        passes = high <= limit if limit is not None and "confidence" in run.goal else None
+        disparity = within(expected["disparity"][0], expected["disparity"][1:])
+        return replace(found, disparity=disparity, passes=passes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"what it says of its validation is damaged ({type(error).__name__}: {error})"
         raise InputError(problem, file=f"{run.place}, {policy.name}") from None
@@ -221,7 +236,7 @@ def _on_training(run: Run, policy: TrainedPolicy, source: CountsOrLabels | None)
     """Return the numbers of the run with those of groups, and whether these belong to them."""
     limit = run.goal.get("max_disparity")
     measured = policy.training
-    if limit is not None:
+    if limit is not None and "confidence" not in run.goal:
         measured = replace(measured, passes=measured.disparity.value <= limit)
     if source is None:
         return measured, True

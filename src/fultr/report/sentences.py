@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from fultr.audit import Audit, Estimate
 from fultr.data import RankingDataset
@@ -60,6 +61,9 @@ def summary_of_run(
     part = parts[0]
     policies = [one for one in rankings if one.kind == "policy"]
     of = f" from {number_of(len(data), 'candidate list')}" if data is not None else ""
+    expected = run.policies[0].ranker.new_queries_
+    if expected is not None:
+        yield _expectation(run, expected)
     if run.command == "train":
         yield f"The run trained one ranking policy{of}. {_goal(run, policies[0])}"
     else:
@@ -77,8 +81,20 @@ def summary_of_run(
         yield from _of_groups(shown, part)
 
 
+def _expectation(run: Run, expected: Mapping[str, Any]) -> str:
+    """Say what new queries will show of a policy."""
+    value, _low, high = expected["disparity"]
+    bound = f"at most {number_text(high)} with {expected['confidence']:.4g} confidence"
+    kept = ""
+    if "confidence" in run.goal:
+        kept = f", which keeps the limit of {run.goal['max_disparity']:g} that was asked for"
+    return f"On new queries the disparity is expected to be {number_text(value)}, and {bound}{kept}."
+
+
 def _goal(run: Run, policy: Ranking) -> str:
     found = policy.measured["training"]
+    if "confidence" in run.goal:
+        return "It is the most useful of those tried that keep the limit on new queries."
     if "max_disparity" in run.goal:
         limit = run.goal["max_disparity"]
         kept = "keeps" if found.passes else "does not keep"

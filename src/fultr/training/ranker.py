@@ -154,11 +154,17 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`."""
         given = self.items_of(X, in_lists=False)
-        scores = TorchPolicy(self.fitted_scorer()).predict(given.data)
-        return given.as_given(scores + self._offsets_of(given.data) if self.offsets_ else scores)
+        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data))
 
-    def _offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
+    def feature_scores(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """Return the score of each row by its features alone, without the offset of its group."""
+        given = self.items_of(X, in_lists=False)
+        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
+
+    def offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return what the policy adds to the score of each row: the offset of its group, 0 if it has none."""
+        if not self.offsets_:
+            return np.zeros(data.rows)
         names = list(self.offsets_)
         if not data.group_names:
             problem = (
