@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def _read_impressions(asked: Asked, reading: LogReading) -> Logged:
         if column is not None
     }
     with progress("reading") as report:
-        options = LogOptions(**reading.arguments(), progress=report)
+        options = cast("LogOptions", {**reading.arguments(), "progress": report})
         log, told = read_impressions(asked.file, options, wanted)
     deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
     if SWAP_RANK in told and told[SWAP_RANK].max(initial=0) > deepest:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,23 +23,29 @@ from fultr.logs.rows import Check, OnRepeat, RowReader
 from fultr.logs.sources import tables_of
 
 
-@dataclass(eq=False)
-class LogOptions:
+class LogOptions(TypedDict, total=False):
     """How a log is to be read; see `fultr.count` for what the fields mean."""
 
-    items: Any = None
-    columns: Mapping[str, str] | None = None
-    features: Sequence[str] | None = None
-    exclude: Sequence[str] = ()
-    group_names: Sequence[str] | None = None
-    on_conflict: OnConflict = "error"
-    on_repeat: OnRepeat = "error"
-    on_features: Callable[[tuple[str, ...]], None] | None = None
-    context: str | None = None
-    position_bias: PositionBias | None = None
-    noise: ClickNoise | None = None
-    empties_dropped: bool = False
-    progress: Progress | None = None
+    items: Any
+    columns: Mapping[str, str] | None
+    features: Sequence[str] | None
+    exclude: Sequence[str]
+    group_names: Sequence[str] | None
+    on_conflict: OnConflict
+    on_repeat: OnRepeat
+    context: str | None
+    position_bias: PositionBias | None
+    noise: ClickNoise | None
+    empties_dropped: bool
+    on_features: Callable[[tuple[str, ...]], None] | None
+    progress: Progress | None
+
+
+def check_names(options: LogOptions, *unknown: str) -> None:
+    """Refuse options that a reader does not have, as Python refuses unknown arguments."""
+    for name in options:
+        if name in unknown or name not in LogOptions.__annotations__:
+            raise TypeError(f"unexpected keyword argument {name!r}")
 
 
 class OpenedLog:
@@ -54,7 +59,7 @@ class OpenedLog:
         of_impressions: Mapping[str, tuple[str, Check]] | None = None,
         keep_impressions: bool = False,
     ) -> None:
-        self.tables = tables_of(source, options.progress)
+        self.tables = tables_of(source, options.get("progress"))
         if not self.tables:
             raise InputError("there is no table to read")
         about = [(LogMetadata.from_dict(table.metadata, table.file), table.file) for table in self.tables]
@@ -65,19 +70,21 @@ class OpenedLog:
                 problem = "its impressions have no ids, so that those of several tables cannot be told apart"
                 raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
         documents = self._documents(about)
-        renamed = dict(options.columns or {})
+        renamed = dict(options.get("columns") or {})
         told = [column for column, _ in (of_impressions or {}).values()]
-        used = [*renamed.values(), *told, *([options.context] if options.context else ())]
+        context = options.get("context")
+        used = [*renamed.values(), *told, *([context] if context else ())]
         where = (documents or self.tables)[0]
-        found = find_features(where, options.features, options.exclude, used)
+        found = find_features(where, options.get("features"), options.get("exclude", ()), used)
         self.features = found.names
-        if found.by_type and not documents and options.on_features is not None:
-            options.on_features(found.names)
+        on_features = options.get("on_features")
+        if found.by_type and not documents and on_features is not None:
+            on_features(found.names)
         group = renamed.get("group", "group")
         in_log = any(group in table.schema.names for table in self.tables)
         if not in_log and any(group in table.schema.names for table in documents):
             renamed.pop("group", None)
-        names = options.group_names
+        names = options.get("group_names")
         self.reader = RowReader(
             self.tables,
             renamed,
@@ -85,12 +92,14 @@ class OpenedLog:
             self.about.group_names if names is None else names_of(names, "group_names"),
             text_ids=any(table.is_text for table in (*self.tables, *documents)),
             keep_text=self.about.text_ids,
-            context=options.context,
+            context=context,
             of_impressions=of_impressions or {},
             keep_impressions=keep_impressions,
-            on_repeat=options.on_repeat,
+            on_repeat=options.get("on_repeat", "error"),
         )
-        self.collector = ItemCollector(self.reader, options.on_conflict, documents, self.features, group)
+        self.collector = ItemCollector(
+            self.reader, options.get("on_conflict", "error"), documents, self.features, group
+        )
 
     @property
     def file(self) -> str | Path | None:
@@ -99,10 +108,10 @@ class OpenedLog:
 
     def _documents(self, about: Sequence[tuple[LogMetadata, str | Path | None]]) -> list[Table]:
         """Return the tables of documents: those asked for, or the ones that were written with the log."""
-        given = self.options.items
+        given, features = self.options.get("items"), self.options.get("features")
         if given is not None:
             return tables_of(given)
-        if self.options.features is not None and not len(self.options.features):
+        if features is not None and not len(features):
             return []
         return [
             open_table(items_beside(metadata.items, file))
@@ -165,11 +174,11 @@ class OpenedLog:
                     "group_names": group_names,
                     **about.dataset_fields(self.features, items.features.shape[1]),
                 },
-                context_values=self.reader.contexts.texts.to_list() if options.context else (),
-                context_name=options.context or "",
-                position_bias=options.position_bias or about.position_bias,
-                noise=options.noise or about.noise,
-                empties_dropped=options.empties_dropped or about.empties_dropped,
+                context_values=self.reader.contexts.texts.to_list() if options.get("context") else (),
+                context_name=options.get("context") or "",
+                position_bias=options.get("position_bias") or about.position_bias,
+                noise=options.get("noise") or about.noise,
+                empties_dropped=options.get("empties_dropped", False) or about.empties_dropped,
                 origin=about.origin,
             )
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress
-from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog, Planted
 from fultr.data.counts import CountedFile, Counts
 from fultr.data.counts_files import holds_counts, read_counts
@@ -20,29 +18,12 @@ from fultr.data.ids import codes_of
 from fultr.data.merging import check_new_file, merge, without_ids
 from fultr.data.table_files import Table, file_digest, is_address, name_of
 from fultr.data.tally import Columns, joined
-from fultr.logs.items import OnConflict
-from fultr.logs.opening import LogOptions, OpenedLog
-from fultr.logs.rows import Check, OnRepeat, impression_starts
+from fultr.logs.opening import LogOptions, OpenedLog, check_names
+from fultr.logs.rows import Check, impression_starts
 from fultr.logs.sources import files_of
 
 
-def count(
-    source: Any,
-    *,
-    items: Any = None,
-    columns: Mapping[str, str] | None = None,
-    features: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    group_names: Sequence[str] | None = None,
-    on_conflict: OnConflict = "error",
-    on_repeat: OnRepeat = "error",
-    context: str | None = None,
-    position_bias: PositionBias | None = None,
-    noise: ClickNoise | None = None,
-    empties_dropped: bool = False,
-    on_features: Callable[[tuple[str, ...]], None] | None = None,
-    progress: Progress | None = None,
-) -> Counts:
+def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
     """Count the impressions and clicks of a log while it is read; the log may be larger than memory.
 
     Rows may come in any order. They are fastest to count if those of an impression stand together; others are
@@ -92,21 +73,7 @@ def count(
     ...        "position": [1, 2, 1, 2], "click": [0, 1, 1, 0]})
     <Counts: 2 impressions of 1 lists, 4 cells>
     """
-    options = LogOptions(
-        items=items,
-        columns=columns,
-        features=features,
-        exclude=exclude,
-        group_names=group_names,
-        on_conflict=on_conflict,
-        on_repeat=on_repeat,
-        context=context,
-        position_bias=position_bias,
-        noise=noise,
-        empties_dropped=empties_dropped,
-        on_features=on_features,
-        progress=progress,
-    )
+    check_names(options)
     counted, logs = _counted_already(source)
     if logs is not None:
         counted.append(_count(logs, options))
@@ -142,42 +109,14 @@ def _count(source: Any, options: LogOptions) -> Counts:
     return without_ids(replace(counts, files=tuple(sorted(named))), log.about.invented)
 
 
-def read_log(
-    source: Any,
-    *,
-    items: Any = None,
-    columns: Mapping[str, str] | None = None,
-    features: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    group_names: Sequence[str] | None = None,
-    on_conflict: OnConflict = "error",
-    on_repeat: OnRepeat = "error",
-    position_bias: PositionBias | None = None,
-    noise: ClickNoise | None = None,
-    empties_dropped: bool = False,
-    on_features: Callable[[tuple[str, ...]], None] | None = None,
-    progress: Progress | None = None,
-) -> ClickLog:
+def read_log(source: Any, **options: Unpack[LogOptions]) -> ClickLog:
     """Read the single impressions of a click log from a long table; its rows may come in any order.
 
     Lists come in the order of their query ids, and their candidates in that of their document ids.
     `fultr.count` reads the same tables as counts, which is all that training, evaluation and audits need.
-    Parameters are those of `fultr.count`.
+    `options` are those of `fultr.count` but `context`.
     """
-    options = LogOptions(
-        items=items,
-        columns=columns,
-        features=features,
-        exclude=exclude,
-        group_names=group_names,
-        on_conflict=on_conflict,
-        on_repeat=on_repeat,
-        position_bias=position_bias,
-        noise=noise,
-        empties_dropped=empties_dropped,
-        on_features=on_features,
-        progress=progress,
-    )
+    check_names(options, "context")
     return read_impressions(source, options)[0]
 
 
