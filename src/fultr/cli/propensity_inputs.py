@@ -19,8 +19,7 @@ from fultr.data.columns import flags, integers_between, require_columns, text_la
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.ids import distinct
 from fultr.errors import InputError
-from fultr.logs.opening import LogOptions, OpenedLog
-from fultr.logs.reading import read_impressions
+from fultr.logs.reading import LogOptions, OpenedLog, read_impressions
 from fultr.logs.rows import Check
 
 SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"

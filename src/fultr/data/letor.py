@@ -21,8 +21,7 @@ from fultr.data import letor_kernel as kernel
 from fultr.data.columns import NOT_FINITE, NUMBER
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.grouping import run_starts
-from fultr.data.id_codes import as_integers
-from fultr.data.ids import TEXT, Ids, order_of_appearance
+from fultr.data.ids import TEXT, Ids, as_integers, order_of_appearance
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 

@@ -24,7 +24,7 @@ from fultr.data.tally import ImpressionFacts, Tally
 from fultr.errors import InputError
 from fultr.files import atomic_write
 from fultr.logs.metadata import LOG, LogMetadata
-from fultr.logs.opening import LogOptions, OpenedLog, check_names, no_clicks
+from fultr.logs.reading import LogOptions, OpenedLog, check_names, no_clicks
 from fultr.logs.sources import open_source
 
 AGGREGATED = "aggregated-log"

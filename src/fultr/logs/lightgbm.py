@@ -34,7 +34,7 @@ from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.opening import no_clicks
+from fultr.logs.reading import no_clicks
 from fultr.logs.sources import long_table
 
 Weights = Literal["inverse-propensity", "ignore"]

@@ -22,8 +22,7 @@ from fultr.data import columns as checks
 from fultr.data.columns import Place, require_columns
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
-from fultr.data.id_codes import IdCodes, encode_ids
-from fultr.data.ids import document_twice
+from fultr.data.ids import IdCodes, document_twice, encode_ids
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Batch, Table
 from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows, joined

@@ -21,8 +21,7 @@ from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, writable_file
 from fultr.logs.metadata import LogMetadata
-from fultr.logs.opening import LogOptions, items_beside
-from fultr.logs.reading import read_impressions
+from fultr.logs.reading import LogOptions, items_beside, read_impressions
 from fultr.logs.sources import tables_of
 from fultr.logs.writing import check_replaceable
 

@@ -20,13 +20,13 @@ from fultr.data.click_log import ClickLog
 from fultr.data.dataset import RankingDataset
 from fultr.data.frames import feature_columns, frame_of_log, id_series
 from fultr.data.grouping import first_equals
-from fultr.data.id_codes import IdCodes
+from fultr.data.ids import IdCodes
 from fultr.data.merging import id_codes_of, item_table
 from fultr.data.table_files import arrow_table, file_digest, is_csv, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write
 from fultr.logs.metadata import ITEMS, LogMetadata
-from fultr.logs.opening import no_clicks
+from fultr.logs.reading import no_clicks
 
 IMPRESSIONS_A_PART = 16_384
 """Impressions that are written together."""
