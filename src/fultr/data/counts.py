@@ -148,14 +148,7 @@ class Counts:
                 if total[code]
             },
         }
-        length = np.bincount(self.data.list_of_row[kept], minlength=len(self.data))
-        lists = np.flatnonzero(length)
-        data = replace(
-            self.data,
-            offsets=np.concatenate([[0], np.cumsum(length[lists])]),
-            **columns_at(self.data, lists, "query_id"),
-            **columns_at(self.data, kept, "features", "group", "relevance", "doc_id", "comment"),
-        )
+        data, lists = self.data.of_rows(kept)
         return replace(
             self,
             data=data,

@@ -214,10 +214,22 @@ class RankingDataset:
             return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
-    def _pick(self, lists: NDArray[np.int64], rows: slice | NDArray[np.int64]) -> RankingDataset:
+    def of_rows(self, kept: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
+        """Return the lists without all other rows, and which lists are left."""
+        lengths = np.bincount(self.list_of_row[kept], minlength=len(self))
+        lists = np.flatnonzero(lengths)
+        return self._pick(lists, np.flatnonzero(kept), lengths), lists
+
+    def _pick(
+        self,
+        lists: NDArray[np.int64],
+        rows: slice | NDArray[np.int64],
+        lengths: NDArray[np.int64] | None = None,
+    ) -> RankingDataset:
+        lengths = self.lengths if lengths is None else lengths
         return replace(
             self,
-            offsets=np.concatenate([[0], np.cumsum(self.lengths[lists])]),
+            offsets=np.concatenate([[0], np.cumsum(lengths[lists])]),
             **columns_at(self, lists, "query_id"),
             **columns_at(self, rows, "features", "group", "relevance", "doc_id", "comment"),
         )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress, whole_number
+from fultr.arguments import Progress, one_of
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import (
     FEATURE_PREFIX,
@@ -35,7 +35,7 @@ from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 from fultr.logs.reading import no_clicks
-from fultr.logs.sources import long_table
+from fultr.logs.sources import check_first_position, long_table
 
 Weights = Literal["inverse-propensity", "ignore"]
 
@@ -78,10 +78,9 @@ def lightgbm_table(
     progress
         Called with how much of the data has been read, and with its size.
     """
-    if weights not in (None, "inverse-propensity", "ignore"):
-        raise InputError("must be 'inverse-propensity' or 'ignore'", column="weights", value=weights)
-    if first_position is not None and whole_number(first_position, "first_position") > 1:
-        raise InputError("the first position is called 0 or 1", column="first_position", value=first_position)
+    if weights is not None:
+        one_of(weights, "weights", *get_args(Weights))
+    check_first_position(first_position)
     file = existing_file(path)
     columns, names, features = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
     size, missing = len(columns["row"]), "an id is missing"
