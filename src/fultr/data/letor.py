@@ -125,12 +125,15 @@ def parse_letor(
                 line = parser.add(text.removeprefix(BYTE_ORDER_MARK) if line == 1 else text, line)
                 if progress is not None:
                     progress(min(seen, size), size)
+        result = parser.result() if parser.rows else None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=file) from error
-    if not parser.rows:
+    except MemoryError:
+        raise parser.too_large(0, line) from None
+    if result is None:
         words = "label qid:N 1:v 2:v ..." if needs_query else "label index:value ..."
         raise InputError(f"has no line of data; a line is: {words}", file=file)
-    return parser.result()
+    return result
 
 
 class LetorRows(NamedTuple):
@@ -183,23 +186,29 @@ class _Parser:
             lines.append(row)
             query.append(self.queries.setdefault(name, len(self.queries)))
             self.comments.append(comment[1:].strip())
-        features = np.pad(features, ((0, 0), (0, self.width - features.shape[1])))
+        if self.width > features.shape[1]:
+            features = np.pad(features, ((0, 0), (0, self.width - features.shape[1])))
         for row, of_row in pairs.items():
             features[row] = 0.0
             features[row, list(of_row)] = list(of_row.values())
         kept = np.array(lines, dtype=np.int64)
-        self.blocks.append((features[kept], labels[kept], np.array(query, dtype=np.int64), kept + line))
+        features = features if kept.size == size else features[kept]
+        self.blocks.append((features, labels[kept], np.array(query, dtype=np.int64), kept + line))
         self.rows += kept.size
         return line + size
 
     def _check_memory(self, rows: int, width: int, line: int) -> None:
         """Refuse more features than fit in memory; note how many there are."""
         self.width = max(self.width, width)
+        if (self.rows + rows) * self.width * 4 > _memory_of_machine():
+            raise self.too_large(rows, line)
+
+    def too_large(self, rows: int, line: int) -> InputError:
+        """Return the error of more features than fit in memory."""
         rows += self.rows
-        if rows * self.width * 4 > _memory_of_machine():
-            size = f"{rows} rows of {self.width} features need {rows * self.width * 4 / 1e9:.1f} GB"
-            problem = f"{size}, more than this machine has; check the feature indices or split the file"
-            raise InputError(problem, file=self.file, row=line, column=str(self.width))
+        size = f"{rows} rows of {self.width} features need {rows * self.width * 4 / 1e9:.1f} GB"
+        problem = f"{size}, more than this machine has; check the feature indices or split the file"
+        return InputError(problem, file=self.file, row=line, column=str(self.width))
 
     def _parse_line(self, text: str, line: int) -> tuple[float, str, dict[int, float], str] | None:
         """Return the label, query, features by column and comment of a line; None if it has no data."""
