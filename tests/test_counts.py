@@ -23,8 +23,7 @@ from fultr import (
 )
 from fultr.data import merging
 from fultr.data.grouping import Packing, dense, first_repeat, group_numbers, group_rows, sort_key
-from fultr.data.id_codes import IdCodes, as_integers
-from fultr.data.ids import TEXT, codes_of, distinct
+from fultr.data.ids import TEXT, IdCodes, as_integers, codes_of, distinct
 from fultr.data.tally import RepeatedDocumentError
 from tests.counts import content
 from tests.reference import compact_estimates, raw_estimates

@@ -33,8 +33,7 @@ from fultr import (
 from fultr.cli.options import position_bias
 from fultr.clicks import BiasEstimate, estimate_bias, read_bias, read_position_bias
 from fultr.data.columns import flags, integers_between, text_labels
-from fultr.logs.opening import LogOptions
-from fultr.logs.reading import read_impressions
+from fultr.logs.reading import LogOptions, read_impressions
 from fultr.plots import draw_bias
 from tests.commands import json_of, refusal, result_of
 from tests.shown_jobs import job_board

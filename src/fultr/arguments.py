@@ -26,6 +26,13 @@ def whole_number(value: object, column: str, least: int = 0) -> int:
     return int(value)
 
 
+def one_of(value: object, column: str, *choices: str) -> None:
+    """Refuse what is none of some words."""
+    if value not in choices:
+        others = ", ".join(f"'{choice}'" for choice in choices[:-1])
+        raise InputError(f"must be {others} or '{choices[-1]}'", column=column, value=value)
+
+
 def finite_number(value: object, column: str, least: float = 0.0) -> float:
     """Return `value` if it is a finite number from `least` on."""
     return checked_number(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from fultr.data.columns import flags, integers_between, require_columns, text_la
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.ids import distinct
 from fultr.errors import InputError
-from fultr.logs.opening import LogOptions, OpenedLog
-from fultr.logs.reading import read_impressions
+from fultr.logs.reading import LogOptions, OpenedLog, read_impressions
 from fultr.logs.rows import Check
 
 SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"
@@ -136,7 +135,7 @@ def _read_impressions(asked: Asked, reading: LogReading) -> Logged:
         if column is not None
     }
     with progress("reading") as report:
-        options = LogOptions(**reading.arguments(), progress=report)
+        options = cast("LogOptions", {**reading.arguments(), "progress": report})
         log, told = read_impressions(asked.file, options, wanted)
     deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
     if SWAP_RANK in told and told[SWAP_RANK].max(initial=0) > deepest:

@@ -8,6 +8,7 @@ from typing import Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import one_of
 from fultr.clicks.bias_cells import ItemCells, deepest_position, item_cells
 from fultr.clicks.bias_em_mixture import MixtureModel
 from fultr.clicks.bias_em_regression import RegressionModel
@@ -69,8 +70,7 @@ def estimate_bias_em(
     **options
         See `BiasOptions`.
     """
-    if relevance not in ("items", "features"):
-        raise InputError("must be 'items' or 'features'", column="relevance", value=relevance)
+    one_of(relevance, "relevance", "items", "features")
     settings = settings_of(dict(options))
     counts = log.compact()
     cells = item_cells(counts, settings.longest)

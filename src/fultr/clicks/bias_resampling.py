@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from fultr.arguments import checked_number, random_generator, whole_number
+from fultr.arguments import checked_number, one_of, random_generator, whole_number
 from fultr.clicks.bias_curve import falling_with_resamples, widened
 from fultr.clicks.bias_estimate import BiasEstimate, GoodnessOfFit, Method, Shape, position_ranges
 from fultr.errors import InputError
@@ -73,8 +73,7 @@ class Settings:
         whole_number(self.resamples, "resamples", least=50)
         level = checked_number(self.level, "level", "must lie between 0 and 1", lambda given: 0 < given < 1)
         object.__setattr__(self, "level", level)
-        if self.shape not in get_args(Shape):
-            raise InputError("must be 'monotone' or 'free'", column="shape", value=self.shape)
+        one_of(self.shape, "shape", *get_args(Shape))
         object.__setattr__(self, "seed", random_generator(self.seed))
 
     @property

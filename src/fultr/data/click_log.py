@@ -292,14 +292,7 @@ class ClickLog:
         kept[self.row_of_entry[self.position != NOT_SHOWN]] = True
         if kept.all():
             return self
-        length = np.bincount(self.data.list_of_row[kept], minlength=len(self.data))
-        lists, rows = np.flatnonzero(length), np.flatnonzero(kept)
-        data = replace(
-            self.data,
-            offsets=np.concatenate([[0], np.cumsum(length[lists])]),
-            **columns_at(self.data, lists, "query_id"),
-            **columns_at(self.data, rows, "features", "group", "relevance", "doc_id", "comment"),
-        )
+        data, lists = self.data.of_rows(kept)
         log = self[np.isin(self.lists, lists)]
         return replace(
             log,

@@ -18,8 +18,7 @@ from fultr.click_model import ClickNoise, PositionBias, PositionBiasByContext
 from fultr.data.dataset import RankingDataset, columns_at, named_groups, rows_of
 from fultr.data.frames import frame_of_counts
 from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
-from fultr.data.id_codes import IdCodes
-from fultr.data.ids import UNKNOWN_GROUP, Ids, codes_of
+from fultr.data.ids import UNKNOWN_GROUP, IdCodes, Ids, codes_of
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.data.tally import Columns, ImpressionFacts, Tally, candidate_starts, repeated_lists
 from fultr.errors import InputError
@@ -149,10 +148,10 @@ class Counts:
                 if total[code]
             },
         }
-        lists = np.unique(self.data.list_of_row[kept])
+        data, lists = self.data.of_rows(kept)
         return replace(
             self,
-            data=self.data.with_rows(kept),
+            data=data,
             **columns_at(self, lists, *OF_LISTS),
             cells=replace(self.cells, row=np.cumsum(kept)[self.cells.row] - 1),
             origin={**self.origin, NEVER_SHOWN: left_out},

@@ -214,13 +214,17 @@ class RankingDataset:
             return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
-    def with_rows(self, kept: NDArray[np.bool_]) -> RankingDataset:
-        """Return the lists without some of their rows; a list that keeps none is left out."""
+    def of_rows(self, kept: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
+        """Return the lists without all other rows, and which lists are left."""
         lengths = np.bincount(self.list_of_row[kept], minlength=len(self))
-        return self._pick(np.flatnonzero(lengths), kept, lengths)
+        lists = np.flatnonzero(lengths)
+        return self._pick(lists, np.flatnonzero(kept), lengths), lists
 
     def _pick(
-        self, lists: NDArray[np.int64], rows: slice | NDArray[Any], lengths: NDArray[np.int64] | None = None
+        self,
+        lists: NDArray[np.int64],
+        rows: slice | NDArray[np.int64],
+        lengths: NDArray[np.int64] | None = None,
     ) -> RankingDataset:
         lengths = self.lengths if lengths is None else lengths
         return replace(

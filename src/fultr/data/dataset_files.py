@@ -26,8 +26,7 @@ from fultr.data import columns
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, check_unique_names, require_columns
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset
 from fultr.data.grouping import first_repeat
-from fultr.data.id_codes import IdCodes, encode_ids
-from fultr.data.ids import TEXT, UNKNOWN_GROUP, Ids, document_twice, order_of_appearance
+from fultr.data.ids import TEXT, UNKNOWN_GROUP, IdCodes, Ids, document_twice, encode_ids, order_of_appearance
 from fultr.data.table_files import (
     FORMAT_VERSION,
     METADATA_KEY,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -19,22 +21,18 @@ from fultr.data import letor_kernel as kernel
 from fultr.data.columns import NOT_FINITE, NUMBER
 from fultr.data.dataset import RankingDataset, rows_of
 from fultr.data.grouping import run_starts
-from fultr.data.id_codes import as_integers
-from fultr.data.ids import TEXT, Ids, order_of_appearance
+from fultr.data.ids import TEXT, Ids, as_integers, order_of_appearance
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
 BLOCK_BYTES = 1 << 20
 """Text parsed at a time: small against any data whose memory matters, large against the cost of a call."""
 
+FIRST_BYTES = 1 << 12
 LONGEST_LINE = 1 << 26
-SPARE_ROWS = 1.1
-"""For how many times the rows that are expected room is reserved."""
-
-FLOAT32_LIMIT = float.fromhex("0x1.ffffffp+127")
-"""The smallest double that is beyond float32 when rounded."""
-
 DOCUMENT = re.compile(r"\bdocid\s*=\s*(\S+)|^(\S+)$")
+INDEX = re.compile("[0-9]+")
+BLANKS = "".join(map(chr, range(33)))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 KINDS_OF_FILE = {
     b"PAR1": "a Parquet file: use read_dataset",
@@ -71,128 +69,49 @@ def read_letor(
     InputError
         If the file is no such text; the message names the line and what is wrong with it.
     """
-    file = existing_file(path)
+    rows = parse_letor(existing_file(path), block_bytes, progress)
+    numbers = pl.Series(rows.queries, dtype=pl.String).cast(pl.Int64, strict=False)
+    ids: Ids = np.array(rows.queries, dtype=TEXT) if numbers.has_nulls() else numbers.to_numpy()
+    # 007 and 7 are one query if all are numbers
+    query = rows.query if numbers.has_nulls() else ids[rows.query]
+    columns: dict[str, Any] = {"features": rows.features, "relevance": rows.labels, "comment": None}
+    documents: list[str | None] = [None]
+    if any(rows.comments):
+        columns["comment"] = np.array(rows.comments, dtype=TEXT)
+        documents = [document_of(comment) for comment in rows.comments]
+    starts = run_starts(query)
+    offsets = np.append(starts, query.size)
+    codes, first = order_of_appearance(query[starts])
+    columns["doc_id"] = None if None in documents else np.array(documents, dtype=TEXT)
+    if first.size < starts.size:
+        order = rows_of(offsets, np.argsort(codes, kind="stable"))
+        lengths = np.bincount(codes, weights=np.diff(offsets)).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        columns = {name: None if values is None else values[order] for name, values in columns.items()}
+    columns |= {"offsets": offsets, "query_id": ids[rows.query[starts[first]]]}
+    named = dict(columns)
+    if columns["doc_id"] is not None:
+        named["doc_id"] = as_integers(columns["doc_id"])
+        named["comment"] = None if np.all(columns["doc_id"] == columns["comment"]) else columns["comment"]
     try:
-        rows = _parse_file(file, block_bytes, progress, integer_queries=True)
-    except _TextQueryError:
-        # earlier queries may have been written 007 and 7: only a second look tells
-        rows = _parse_file(file, block_bytes, progress, integer_queries=False)
-    if rows.count == 0:
-        raise InputError("has no line of data; a line is: label qid:N 1:v 2:v ...", file=file)
-    return _grouped(rows)
+        return RankingDataset(**named)
+    except InputError as error:
+        if error.column != "doc_id":
+            raise
+    # a word that two rows of a query share is no document id, only a comment
+    return RankingDataset(**{**columns, "doc_id": None})
 
 
-class _TextQueryError(Exception):
-    """A query id is no int64, though all were expected to be."""
-
-
-class _Rows:
-    """The rows parsed so far, in arrays reserved ahead for the rows that are still expected.
-
-    Memory that is reserved and not yet written to is not taken from the machine. So one table, filled in
-    place, is all that reading needs, unless later rows are much shorter or have larger indices.
-    """
-
-    def __init__(self, file: Path, integer_queries: bool) -> None:
-        self.file = file
-        self.integer_queries = integer_queries
-        self.count = self.largest_index = 0
-        self.features = np.empty((0, 0), dtype=np.float32)
-        self.relevance = np.empty(0, dtype=np.float32)
-        self.query = np.empty(0, dtype=np.int64)
-        self.query_codes: dict[str, int] = {}
-        self.comments: list[Ids] = []
-        self.documents: list[Ids] | None = []
-
-    def parse(self, content: bytes, line: int, share: float) -> int:
-        """Parse a block of text that starts at `line`; return the line after it.
-
-        `share` is the part of the file that has been read with this block.
-        """
-        text = np.frombuffer(content, dtype=np.uint8)
-        lines = content.count(b"\n")
-        spans = np.empty((lines, 4), dtype=np.int64)
-        unsure = np.empty((64, 5), dtype=np.int64)
-        position = len(BYTE_ORDER_MARK) if line == 1 and content.startswith(BYTE_ORDER_MARK) else 0
-        reason, needed, index = kernel.TOO_NARROW, self.count + lines, 0
-        while reason != kernel.DONE:
-            self._reserve(needed, int(needed / share * SPARE_ROWS), index, line)
-            arrays = (self.features, self.relevance, self.query, spans, unsure)
-            reason, position, count, parsed, unsure_count, index = kernel.parse_lines(
-                text, position, self.count, *arrays, self.integer_queries
-            )
-            self._parse_unsure(text, unsure[:unsure_count], line)
-            self._add_words(content, spans[: count - self.count])
-            self.count, self.largest_index = count, max(self.largest_index, index)
-            line += parsed
-            if reason == kernel.BAD_LINE:
-                raise _explained(content[position:].partition(b"\n")[0], self.file, line)
-            if reason == kernel.TEXT_QUERY:
-                raise _TextQueryError
-            if reason == kernel.TOO_MANY_UNSURE:
-                unsure = np.empty((2 * unsure.shape[0], 5), dtype=np.int64)
-        return line
-
-    def _reserve(self, needed: int, expected: int, width: int, line: int) -> None:
-        """Make room for `needed` rows of `width` features, if possible for all `expected` ones."""
-        rows, old_width = self.features.shape
-        if needed <= rows and width <= old_width:
-            return
-        if width > old_width and self.count:
-            # moving the rows is dear: add a quarter at once, in case this happens again and again
-            width = min(max(width, old_width + old_width // 4), kernel.LARGEST_INDEX)
-        width = max(width, old_width)
-        most = _memory_of_machine() // (4 * max(1, width))
-        rows, features = max(rows, needed, min(expected, most)), None
-        with suppress(MemoryError):
-            if needed <= most:
-                self.relevance = _enlarged(self.relevance, rows)
-                self.query = _enlarged(self.query, rows)
-                features = np.empty((rows, width), dtype=np.float32)
-        if features is None:
-            size = f"{needed} rows of {width} features need {needed * width * 4 / 1e9:.1f} GB"
-            problem = f"{size}, more than this machine has; check the feature indices or split the file"
-            raise InputError(problem, file=self.file, row=line, column=str(width))
-        features[: self.count, :old_width] = self.features[: self.count]
-        features[: self.count, old_width:] = 0.0
-        self.features = features
-
-    def _parse_unsure(self, text: NDArray[np.uint8], unsure: NDArray[np.int64], line: int) -> None:
-        """Parse the numbers of which the compiled loop was not sure."""
-        for row, column, start, stop, lines in unsure.tolist():
-            word = bytes(text[start:stop]).decode("ascii")
-            value = float(word)
-            is_label = column == kernel.RELEVANCE_COLUMN
-            if abs(value) >= FLOAT32_LIMIT or (is_label and value < 0):
-                name = "label" if is_label else str(column + 1)
-                raise _wrong_number(word, name, self.file, line + lines)
-            if is_label:
-                self.relevance[row] = value
-            else:
-                self.features[row, column] = value
-
-    def _add_words(self, text: bytes, spans: NDArray[np.int64]) -> None:
-        """Keep the query ids, where they are text, and the comments of the rows just parsed."""
-        comments = [""] * len(spans)
-        # in most files there is neither, and then the rows need not be looked at one by one
-        if not self.integer_queries:
-            queries = _words(text, spans[:, :2])
-            codes = [self.query_codes.setdefault(query, len(self.query_codes)) for query in queries]
-            self.query[self.count : self.count + len(codes)] = codes
-        if np.any(spans[:, 2] < spans[:, 3]):
-            comments = [comment[1:].strip() for comment in _words(text, spans[:, 2:])]
-        if self.documents is not None:
-            documents = [document_of(comment) for comment in comments]
-            self.documents.append(np.array([name or "" for name in documents], dtype=TEXT))
-            if None in documents:
-                self.documents = None
-        if any(comments) and not self.comments:
-            self.comments.append(np.zeros(self.count, dtype=TEXT))
-        if self.comments:
-            self.comments.append(np.array(comments, dtype=TEXT))
-
-
-def _parse_file(file: Path, block_bytes: int, progress: Progress | None, *, integer_queries: bool) -> _Rows:
+def parse_letor(
+    file: Path,
+    block_bytes: int = BLOCK_BYTES,
+    progress: Progress | None = None,
+    *,
+    first_index: int = 1,
+    needs_query: bool = True,
+) -> LetorRows:
+    """Parse the rows of LETOR text; the first column of the features has the index `first_index`."""
+    parser = _Parser(file, first_index, needs_query)
     size, seen, line = file.stat().st_size, 0, 1
     try:
         with file.open("rb", buffering=0) as handle:
@@ -200,22 +119,163 @@ def _parse_file(file: Path, block_bytes: int, progress: Progress | None, *, inte
             kind = next((kind for magic, kind in KINDS_OF_FILE.items() if head.startswith(magic)), None)
             if kind is not None:
                 raise InputError(f"is no LETOR text but {kind}", file=file)
-            rows = _Rows(file, integer_queries)
             handle.seek(0)
             for text in _blocks(handle, file, block_bytes):
                 seen += len(text)
-                line = rows.parse(text, line, min(1.0, seen / size))
+                line = parser.add(text.removeprefix(BYTE_ORDER_MARK) if line == 1 else text, line)
                 if progress is not None:
                     progress(min(seen, size), size)
+        result = parser.result() if parser.rows else None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=file) from error
-    return rows
+    except MemoryError:
+        raise parser.too_large(0, line) from None
+    if result is None:
+        words = "label qid:N 1:v 2:v ..." if needs_query else "label index:value ..."
+        raise InputError(f"has no line of data; a line is: {words}", file=file)
+    return result
+
+
+class LetorRows(NamedTuple):
+    """Rows of LETOR text in the order of their lines; `query` is the index of their query in `queries`."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.float32]
+    query: NDArray[np.int64]
+    queries: list[str]
+    comments: list[str]
+    lines: NDArray[np.int64]
+    smallest_index: int
+
+
+@dataclass(eq=False)
+class _Parser:
+    """Parses blocks of text; each has as many features as were seen up to its end."""
+
+    file: Path
+    first_index: int
+    needs_query: bool
+    blocks: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
+    queries: dict[str, int] = field(default_factory=dict)
+    comments: list[str] = field(default_factory=list)
+    rows: int = 0
+    width: int = 0
+    smallest_index: int = kernel.LARGEST_INDEX
+
+    def add(self, text: bytes, line: int) -> int:
+        """Parse a block of whole lines that starts at `line`; return the line after it."""
+        size = text.count(b"\n")
+        self._check_memory(size, self.width, line)
+        features = np.zeros((size, self.width), dtype=np.float32)
+        labels, spans = np.zeros(size, dtype=np.float32), np.zeros((size, 6), dtype=np.int64)
+        content = np.frombuffer(text, dtype=np.uint8)
+        plain = kernel.parse_lines(content, features, labels, spans, self.first_index)
+        if self.needs_query:
+            plain &= spans[:, kernel.QUERY] < spans[:, kernel.QUERY_END]
+        query, lines, pairs = [], [], dict[int, dict[int, float]]()
+        for row, (start, *of_query, first, features_end, stop) in enumerate(spans.tolist()):
+            if plain[row]:
+                name, comment = _text(text, *of_query), _text(text, features_end, stop)
+                self.smallest_index = min(self.smallest_index, first)
+            else:
+                parsed = self._parse_line(_text(text, start, stop), line + row)
+                if parsed is None:
+                    continue
+                labels[row], name, pairs[row], comment = parsed
+                self._check_memory(row + 1, max(pairs[row], default=-1) + 1, line + row)
+            lines.append(row)
+            query.append(self.queries.setdefault(name, len(self.queries)))
+            self.comments.append(comment[1:].strip())
+        if self.width > features.shape[1]:
+            features = np.pad(features, ((0, 0), (0, self.width - features.shape[1])))
+        for row, of_row in pairs.items():
+            features[row] = 0.0
+            features[row, list(of_row)] = list(of_row.values())
+        kept = np.array(lines, dtype=np.int64)
+        features = features if kept.size == size else features[kept]
+        self.blocks.append((features, labels[kept], np.array(query, dtype=np.int64), kept + line))
+        self.rows += kept.size
+        return line + size
+
+    def _check_memory(self, rows: int, width: int, line: int) -> None:
+        """Refuse more features than fit in memory; note how many there are."""
+        self.width = max(self.width, width)
+        if (self.rows + rows) * self.width * 4 > _memory_of_machine():
+            raise self.too_large(rows, line)
+
+    def too_large(self, rows: int, line: int) -> InputError:
+        """Return the error of more features than fit in memory."""
+        rows += self.rows
+        size = f"{rows} rows of {self.width} features need {rows * self.width * 4 / 1e9:.1f} GB"
+        problem = f"{size}, more than this machine has; check the feature indices or split the file"
+        return InputError(problem, file=self.file, row=line, column=str(self.width))
+
+    def _parse_line(self, text: str, line: int) -> tuple[float, str, dict[int, float], str] | None:
+        """Return the label, query, features by column and comment of a line; None if it has no data."""
+        body, mark, comment = text.partition("#")
+        if not body.strip(BLANKS):
+            return None
+        label, *words = re.split(r"[\x00-\x20]+", body.strip(BLANKS))
+        if not _is_good_number(label) or float(label) < 0:
+            raise self._wrong_number(label.strip(), "label", line)
+        query, features = "", dict[int, float]()
+        if words and words[0].startswith("qid:") and words[0] != "qid:":
+            query = words.pop(0)[4:]
+        elif self.needs_query:
+            problem, value = "expected qid:N after the label", words[0] if words else None
+            raise InputError(problem, file=self.file, row=line, column="qid", value=value)
+        for word in words:
+            index, _, number = word.partition(":")
+            digits, feature = INDEX.fullmatch(index), index.lstrip("0")[:8]
+            column: str | None = index
+            if digits is None or not number:
+                problem, column = "expected index:value", index if digits else None
+            elif not self.first_index <= int(feature or 0) <= kernel.LARGEST_INDEX:
+                problem = f"a feature index must lie in {self.first_index}..{kernel.LARGEST_INDEX}"
+                column = index[:20]
+            elif not _is_good_number(number):
+                raise self._wrong_number(number, index, line)
+            elif int(feature or 0) - self.first_index in features:
+                problem = "the feature stands twice in the line"
+            else:
+                features[int(feature or 0) - self.first_index] = float(number)
+                continue
+            raise InputError(problem, file=self.file, row=line, column=column, value=word)
+        if features:
+            self.smallest_index = min(self.smallest_index, min(features) + self.first_index)
+        return float(label), query, features, mark + comment
+
+    def _wrong_number(self, word: str, column: str, line: int) -> InputError:
+        if NOT_FINITE.fullmatch(word):
+            problem = "must be finite; leave the pair out or fill it in"
+        elif not NUMBER.fullmatch(word):
+            problem = "must be a number"
+        elif column == "label" and float(word) < 0:
+            problem = "must be 0 or more"
+        else:
+            problem = "is beyond what a float32 can hold"
+        return InputError(problem, file=self.file, row=line, column=column, value=word)
+
+    def result(self) -> LetorRows:
+        """Return all rows; blocks are given back to the machine as soon as they are copied."""
+        features, start = np.zeros((self.rows, self.width), dtype=np.float32), 0
+        labels, query, lines = (
+            np.concatenate(columns) for columns in zip(*(block[1:] for block in self.blocks), strict=True)
+        )
+        for number, (own, *_) in enumerate(self.blocks):
+            self.blocks[number] = ()
+            features[start : start + own.shape[0], : own.shape[1]] = own
+            start += own.shape[0]
+        return LetorRows(
+            features, labels, query, list(self.queries), self.comments, lines, self.smallest_index
+        )
 
 
 def _blocks(handle: IO[bytes], file: Path, block_bytes: int) -> Iterator[bytes]:
     """Yield the text in blocks of whole lines."""
-    begun = b""
-    for chunk in iter(lambda: handle.read(block_bytes), b""):
+    # the first block is small: as long as the number of features is not known, no line is plain
+    begun, first = b"", [handle.read(min(block_bytes, FIRST_BYTES))]
+    for chunk in itertools.chain(first, iter(lambda: handle.read(block_bytes), b"")):
         if b"\0" in chunk:
             raise InputError("is no LETOR text but binary", file=file)
         stop = chunk.rfind(b"\n") + 1
@@ -230,48 +290,10 @@ def _blocks(handle: IO[bytes], file: Path, block_bytes: int) -> Iterator[bytes]:
         yield begun + b"\n"
 
 
-def _grouped(rows: _Rows) -> RankingDataset:
-    """Bring the rows of each query together and make the dataset."""
-    features = rows.features[: rows.count, : rows.largest_index]
-    features, relevance = np.ascontiguousarray(features), rows.relevance[: rows.count]
-    comment = np.concatenate(rows.comments) if rows.comments else None
-    document = np.concatenate(rows.documents) if rows.documents else None
-    query = rows.query[: rows.count]
-    starts = run_starts(query)
-    offsets = np.append(starts, rows.count)
-    codes, first = order_of_appearance(query[starts])
-    if first.size < starts.size:
-        order = rows_of(offsets, np.argsort(codes, kind="stable"))
-        lengths = np.bincount(codes, weights=np.diff(offsets)).astype(np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        features, relevance = features[order], relevance[order]
-        comment = None if comment is None else comment[order]
-        document = None if document is None else document[order]
-    query_id: Ids = query[starts[first]]
-    if not rows.integer_queries:
-        query_id = np.array(list(rows.query_codes), dtype=TEXT)[query_id]
-    labels: dict[str, Any] = {"relevance": relevance, "query_id": query_id}
-    if document is not None:
-        others = None if np.all(document == comment) else comment
-        try:
-            return RankingDataset(features, offsets, doc_id=as_integers(document), comment=others, **labels)
-        except InputError as error:
-            # a word that two rows of a query share is no document id, only a comment
-            if error.column != "doc_id":
-                raise
-    return RankingDataset(features, offsets, comment=comment, **labels)
-
-
 def document_of(comment: str) -> str | None:
     """Return the document that a comment names, if any."""
     match = DOCUMENT.search(comment)
     return None if match is None else match[1] or match[2]
-
-
-def _enlarged(values: NDArray[Any], size: int) -> NDArray[Any]:
-    enlarged = np.empty(size, dtype=values.dtype)
-    enlarged[: values.size] = values
-    return enlarged
 
 
 def _memory_of_machine() -> int:
@@ -281,55 +303,12 @@ def _memory_of_machine() -> int:
         return 1 << 40
 
 
-def _words(text: bytes, spans: NDArray[np.int64]) -> list[str]:
-    return [text[start:stop].decode("utf-8", "replace") for start, stop in spans.tolist()]
-
-
-def _wrong_number(word: str, column: str, file: Path, line: int) -> InputError:
-    if NOT_FINITE.fullmatch(word):
-        problem = "must be finite; leave the pair out or fill it in"
-    elif not NUMBER.fullmatch(word):
-        problem = "must be a number"
-    elif column == "label" and float(word) < 0:
-        problem = "must be 0 or more"
-    else:
-        problem = "is beyond what a float32 can hold"
-    return InputError(problem, file=file, row=line, column=column, value=word)
-
-
-def _explained(content: bytes, file: Path, line: int) -> InputError:
-    """Say what is wrong with a line that could not be parsed."""
-    text = content.decode("utf-8", "replace")
-    label, *words = re.split(r"[\x00-\x20]+", text.split("#")[0].strip())
-    if not _is_good_number(label) or float(label) < 0:
-        return _wrong_number(label, "label", file, line)
-    if not words or not words[0].startswith("qid:") or words[0] == "qid:":
-        problem, value = "expected qid:N after the label", words[0] if words else None
-        return InputError(problem, file=file, row=line, column="qid", value=value)
-    seen = set()
-    for word in words[1:]:
-        index, _, number = word.partition(":")
-        is_index = re.fullmatch(r"[0-9]+", index) is not None
-        # no more digits than tell that it is too large: it could be of any length
-        feature = int(index.lstrip("0")[: len(str(kernel.LARGEST_INDEX)) + 1] or 0) if is_index else 0
-        column: str | None = index
-        if not is_index or not number:
-            problem, column = "expected index:value", index if is_index else None
-        elif not 1 <= feature <= kernel.LARGEST_INDEX:
-            problem, column = f"a feature index must lie in 1..{kernel.LARGEST_INDEX}", index[:20]
-        elif not _is_good_number(number):
-            return _wrong_number(number, index, file, line)
-        elif feature in seen:
-            problem = "the feature stands twice in the line"
-        else:
-            seen.add(feature)
-            continue
-        return InputError(problem, file=file, row=line, column=column, value=word)
-    return InputError("cannot be parsed as: label qid:N 1:v 2:v ...", file=file, row=line, value=text)
+def _text(text: bytes, start: int, stop: int) -> str:
+    return text[start:stop].decode("utf-8", "replace")
 
 
 def _is_good_number(word: str) -> bool:
-    return NUMBER.fullmatch(word) is not None and abs(float(word)) < FLOAT32_LIMIT
+    return NUMBER.fullmatch(word) is not None and abs(float(word)) < kernel.FLOAT32_LIMIT
 
 
 ROWS_A_WRITE = 4096

@@ -15,8 +15,7 @@ from fultr.data.counts import Counts, ItemTable, counts_in_order
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
 from fultr.data.grouping import first_equals
-from fultr.data.id_codes import IdCodes
-from fultr.data.ids import TEXT, Ids, text_series
+from fultr.data.ids import TEXT, IdCodes, Ids, text_series
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.tally import (
     Columns,

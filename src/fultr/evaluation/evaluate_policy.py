@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fultr.arguments import random_generator, whole_number
+from fultr.arguments import one_of, random_generator, whole_number
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import RankingDataset
-from fultr.errors import InputError
 from fultr.estimators import Evidence
 from fultr.evaluation.bootstrap import checked_level, percentile_interval, resampled_means
 from fultr.evaluation.contributions import (
@@ -149,8 +148,7 @@ def _check_options(at: object, intervals: object, resamples: object, accuracy: o
     if intervals is not None:
         checked_level(intervals, "intervals")
     whole_number(resamples, "resamples", least=1)
-    if accuracy not in ("single", "double"):
-        raise InputError("must be 'single' or 'double'", column="accuracy", value=accuracy)
+    one_of(accuracy, "accuracy", "single", "double")
 
 
 def _measures(means: Array, layout: Layout) -> dict[str, Array]:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fultr.arguments import one_of
 from fultr.errors import InputError
 from fultr.expectation.exact import Accuracy, Problems, exact_value_and_gradient, exact_values
 from fultr.expectation.plain_torch import plain_expected_weights
@@ -70,10 +71,8 @@ def expected_weights(
     weights = position_weights(tables)
     places, starts = _places(scores, offsets, lengths)
     _refuse_long_lists(starts, weights)
-    if estimator not in ("exact", "reinforce", "plrank"):
-        raise InputError("must be 'exact', 'reinforce' or 'plrank'", column="estimator", value=estimator)
-    if accuracy not in ("single", "double"):
-        raise InputError("must be 'single' or 'double'", column="accuracy", value=accuracy)
+    one_of(estimator, "estimator", "exact", "reinforce", "plrank")
+    one_of(accuracy, "accuracy", "single", "double")
     flat = scores.reshape(-1)[places]
     if estimator != "exact":
         # rankings are drawn and walked through on the CPU, whatever the scores are on

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fultr.errors import InputError
+from fultr.arguments import one_of
 from fultr.experiments import figure_1, figure_2, figure_3, figure_4, figure_5, figure_6
 from fultr.experiments.example import draw_example, judge_example, run_example
 from fultr.experiments.figures import Figure
@@ -46,8 +46,7 @@ def plan_for(
 ) -> Plan:
     """Return how much is run on a data set: as a rule, roughly, or with the paper's number of lists."""
     check_data(data)
-    if size not in ("default", "paper"):
-        raise InputError("must be 'default' or 'paper'", column="size", value=size)
+    one_of(size, "size", "default", "paper")
     settings: dict[str, Any] = dict(QUICK) if quick else {}
     if size == "paper":
         settings["lists"] = 12_000

@@ -5,17 +5,15 @@ There are no single impressions in them. So they are read as `Counts`, under an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from fultr.arguments import Progress
-from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import integers_between, require_columns
 from fultr.data.counts import Counts
@@ -25,9 +23,8 @@ from fultr.data.table_files import Table, arrow_table, is_csv, write_table
 from fultr.data.tally import ImpressionFacts, Tally
 from fultr.errors import InputError
 from fultr.files import atomic_write
-from fultr.logs.items import OnConflict
 from fultr.logs.metadata import LOG, LogMetadata
-from fultr.logs.opening import LogOptions, OpenedLog, no_clicks
+from fultr.logs.reading import LogOptions, OpenedLog, check_names, no_clicks
 from fultr.logs.sources import open_source
 
 AGGREGATED = "aggregated-log"
@@ -44,21 +41,7 @@ UNKNOWN_COUNT = -1
 """How many impressions of a list had a click, where counts of documents do not say."""
 
 
-def read_aggregated_log(
-    source: Any,
-    *,
-    items: Any = None,
-    columns: Mapping[str, str] | None = None,
-    features: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    group_names: Sequence[str] | None = None,
-    on_conflict: OnConflict = "error",
-    position_bias: PositionBias | None = None,
-    noise: ClickNoise | None = None,
-    empties_dropped: bool = False,
-    on_features: Callable[[tuple[str, ...]], None] | None = None,
-    progress: Progress | None = None,
-) -> Counts:
+def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     """Read counts of impressions and clicks for each query, document and position.
 
     This assumes that all documents of a query were candidates in each of its impressions; counts cannot say
@@ -71,7 +54,7 @@ def read_aggregated_log(
     `query_impressions`, or else the sum of the impressions at position 1; a position or a document with more
     impressions than that is refused. `clicked_impressions` of the result is -1 where counts leave it open.
 
-    Parameters are those of `fultr.count`; `columns` may rename the counts, too.
+    `options` are those of `fultr.count` but `context` and `on_repeat`; `columns` may rename the counts, too.
 
     Examples
     --------
@@ -79,18 +62,9 @@ def read_aggregated_log(
     ...                      "impressions": [90, 10, 10], "clicks": [30, 5, 2]})
     <Counts: 100 impressions of 1 lists, 3 cells>
     """
-    table = _one_row_impressions(open_source(source, progress), columns or {})
-    options = LogOptions(
-        items=items,
-        features=features,
-        exclude=exclude,
-        group_names=group_names,
-        on_conflict=on_conflict,
-        position_bias=position_bias,
-        noise=noise,
-        empties_dropped=empties_dropped,
-        on_features=on_features,
-    )
+    check_names(options, "context", "on_repeat")
+    source = open_source(source, options.pop("progress", None))
+    table = _one_row_impressions(source, options.pop("columns", None) or {})
     whole = integers_between(0, LARGEST_COUNT - 1, "a count must be a whole number, 0 or more")
     counted = ("impressions", "clicks", "query_impressions")
     of_rows = {name: (name, whole) for name in counted if name in table.schema.names}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fultr.arguments import one_of
 from fultr.data import columns as checks
 from fultr.data.columns import LIST_COLUMN, require_columns
 from fultr.data.counts import ItemTable
@@ -42,9 +43,7 @@ class ItemCollector:
         features: tuple[str, ...],
         group: str = "group",
     ) -> None:
-        if on_conflict not in ("error", "first", "last", "mean"):
-            problem = "must be 'error', 'first', 'last' or 'mean'"
-            raise InputError(problem, column="on_conflict", value=on_conflict)
+        one_of(on_conflict, "on_conflict", *get_args(OnConflict))
         self.reader, self.on_conflict, self.features = reader, on_conflict, features
         self._documents: Columns | None = None
         self._numbered_documents = NumberedRows(documents)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import re
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -21,29 +20,24 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress, whole_number
+from fultr.arguments import Progress, one_of
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import (
     FEATURE_PREFIX,
     LIST_COLUMN,
     NOT_FINITE,
     NUMBER,
-    Place,
     check_unique_names,
-    numbers,
 )
-from fultr.data.letor import read_letor
+from fultr.data.letor import parse_letor
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.opening import no_clicks
-from fultr.logs.sources import long_table
+from fultr.logs.reading import no_clicks
+from fultr.logs.sources import check_first_position, long_table
 
 Weights = Literal["inverse-propensity", "ignore"]
-
-LINE = re.compile(r"\s*(\S+)(?:\s+qid:(\S+))?(?:\s+0:(\S+))?([^#]*)", re.ASCII)
-"""A label, the query and the feature of index 0, if there are any, and the other features."""
 
 Data = tuple[dict[str, pl.Series], dict[str, str], Sequence[str]]
 """Clicks, features, queries if there are any, and rows; what the data calls them; and names of features."""
@@ -84,10 +78,9 @@ def lightgbm_table(
     progress
         Called with how much of the data has been read, and with its size.
     """
-    if weights not in (None, "inverse-propensity", "ignore"):
-        raise InputError("must be 'inverse-propensity' or 'ignore'", column="weights", value=weights)
-    if first_position is not None and whole_number(first_position, "first_position") > 1:
-        raise InputError("the first position is called 0 or 1", column="first_position", value=first_position)
+    if weights is not None:
+        one_of(weights, "weights", *get_args(Weights))
+    check_first_position(first_position)
     file = existing_file(path)
     columns, names, features = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
     size, missing = len(columns["row"]), "an id is missing"
@@ -124,40 +117,17 @@ def _has_columns(file: Path) -> bool:
 
 
 def _read_pairs(file: Path, progress: Progress | None) -> Data:
-    """Read `label index:value ...` by the reader of LETOR text, which wants a query, and indices from 1."""
-    rows: list[tuple[int, str | None, str | None]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "data.txt"
-        with (
-            file.open(encoding="utf-8", errors="replace", newline="\n") as lines,
-            copy.open("w", encoding="utf-8", newline="\n") as made,
-        ):
-            for row, line in enumerate(lines, start=1):
-                words = LINE.match(line)
-                if words is not None:
-                    label, query, first, rest = words.groups()
-                    rows.append((row, query, first))
-                    made.write(f"{label} qid:0 {rest.strip()}")
-                made.write("\n")
-        if not rows:
-            raise InputError("has no line of data; a line is: label index:value ...", file=file)
-        try:
-            data = read_letor(copy, progress=progress)
-        except InputError as error:
-            raise error.located(file) from None
-    frame = pl.DataFrame(rows, {"row": pl.Int64, "query": pl.String, "first": pl.String}, orient="row")
-    columns = {"row": frame["row"], "click": pl.Series(data.relevance)}
-    features, names = data.features, data.feature_names
-    if frame["first"].count():
-        texts = frame["first"].fill_null("0").to_arrow()
-        zero = numbers(texts, "0", Place(file, numbers=frame["row"].to_numpy()))
-        features, names = np.column_stack([zero.astype(np.float32), features]), ("0", *names)
+    """Read `label index:value ...` as LETOR text; indices start at 0 if there is a 0."""
+    rows = parse_letor(file, progress=progress, first_index=0, needs_query=False)
+    first = min(1, rows.smallest_index)
+    features, names = rows.features[:, first:], [str(index) for index in range(first, rows.features.shape[1])]
+    columns = {"row": pl.Series(rows.lines), "click": pl.Series(rows.labels)}
     if names:
         columns[LIST_COLUMN] = pl.Series(features, dtype=pl.Array(pl.Float32, len(names)))
-    if frame["query"].count():
-        if frame["query"].has_nulls():
+    if rows.queries != [""]:
+        if "" in rows.queries:
             raise InputError("some rows have qid:N, and others have not", file=file, column="qid")
-        columns["query_id"] = frame["query"]
+        columns["query_id"] = pl.Series(rows.queries).gather(rows.query)
     return columns, {"click": "label", "query_id": "qid"}, names
 
 

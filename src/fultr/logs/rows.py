@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fultr.arguments import one_of
 from fultr.data import columns as checks
 from fultr.data.columns import Place, require_columns
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
-from fultr.data.id_codes import IdCodes, encode_ids
-from fultr.data.ids import document_twice
+from fultr.data.ids import IdCodes, document_twice, encode_ids
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Batch, Table
 from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows, joined
@@ -112,8 +112,7 @@ class RowReader:
         self.rows_read: list[int] = [0] * len(self.tables)
         self.gathered = False
         self.numbered = NumberedRows(self.tables)
-        if self.on_repeat not in ("error", "first"):
-            raise InputError("must be 'error' or 'first'", column="on_repeat", value=self.on_repeat)
+        one_of(self.on_repeat, "on_repeat", *get_args(OnRepeat))
         for name in self.renamed:
             if name not in (*REQUIRED, *OPTIONAL):
                 known = ", ".join((*REQUIRED, *OPTIONAL))

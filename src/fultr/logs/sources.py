@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as arrow_fs
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress
+from fultr.arguments import Progress, whole_number
 from fultr.data import table_files
 from fultr.data.columns import Place
 from fultr.data.table_files import (
@@ -118,6 +118,12 @@ def _with_partition_columns(table: Table) -> Table:
 def open_source(source: Any, progress: Progress | None = None) -> Table:
     """Open a file by its name, or a frame."""
     return open_table(source, progress) if isinstance(source, (str, Path)) else table_of(source)
+
+
+def check_first_position(first: int | None) -> None:
+    """Refuse a first position, if one is given, that is neither 0 nor 1."""
+    if first is not None and whole_number(first, "first_position") > 1:
+        raise InputError("the first position is called 0 or 1", column="first_position", value=first)
 
 
 def long_table(frame: pl.DataFrame, file: str | Path | None, **fields: Any) -> Table:

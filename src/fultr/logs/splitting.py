@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress, checked_number
+from fultr.arguments import Progress, checked_number, one_of
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import Place, ids
 from fultr.data.ids import as_text, text_series
@@ -21,8 +21,7 @@ from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, writable_file
 from fultr.logs.metadata import LogMetadata
-from fultr.logs.opening import LogOptions, items_beside
-from fultr.logs.reading import read_impressions
+from fultr.logs.reading import LogOptions, items_beside, read_impressions
 from fultr.logs.sources import tables_of
 from fultr.logs.writing import check_replaceable
 
@@ -78,8 +77,7 @@ def split_log(
         The part to train on, and the one put aside.
     """
     checked_number(share, "share", "must lie between 0 and 1", lambda given: 0 < given < 1)
-    if by not in ("query", "time"):
-        raise InputError("must be 'query' or 'time'", column="by", value=by)
+    one_of(by, "by", "query", "time")
     outs = (Path(out_train), Path(out_test))
     tables = tables_of(source, progress)
     if len(tables) > 1:

@@ -11,17 +11,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import polars as pl
 import pyarrow as pa
 
-from fultr.arguments import Progress, names_of, whole_number
+from fultr.arguments import Progress, names_of, one_of
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.table_files import Table
 from fultr.errors import InputError
 from fultr.files import existing_file
-from fultr.logs.sources import long_table, open_source
+from fultr.logs.sources import check_first_position, long_table, open_source
 
 OBJECT, ORDINAL = "event_attributes.object.object_id", "event_attributes.position.ordinal"
 HITS = "query_response_hit_ids"
@@ -77,12 +77,9 @@ def ubi_table(
     progress
         Called with how much of a file has been read, and with its size.
     """
-    if positions not in ("response", "events"):
-        raise InputError("must be 'response' or 'events'", column="positions", value=positions)
-    if on_stray not in ("error", "skip"):
-        raise InputError("must be 'error' or 'skip'", column="on_stray", value=on_stray)
-    if first_position is not None and whole_number(first_position, "first_position") > 1:
-        raise InputError("the first position is called 0 or 1", column="first_position", value=first_position)
+    one_of(positions, "positions", *get_args(Positions))
+    one_of(on_stray, "on_stray", *get_args(OnStray))
+    check_first_position(first_position)
     by_events, event_source = positions == "events", queries if events is None else events
     files = [source if isinstance(source, (str, Path)) else None for source in (queries, event_source)]
     ubi = _Ubi(on_stray, first_position, files[0], files[1])

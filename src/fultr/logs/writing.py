@@ -10,23 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from fultr.arguments import one_of
 from fultr.data.click_log import ClickLog
 from fultr.data.dataset import RankingDataset
 from fultr.data.frames import feature_columns, frame_of_log, id_series
 from fultr.data.grouping import first_equals
-from fultr.data.id_codes import IdCodes
+from fultr.data.ids import IdCodes
 from fultr.data.merging import id_codes_of, item_table
 from fultr.data.table_files import arrow_table, file_digest, is_csv, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write
 from fultr.logs.metadata import ITEMS, LogMetadata
-from fultr.logs.opening import no_clicks
+from fultr.logs.reading import no_clicks
 
 IMPRESSIONS_A_PART = 16_384
 """Impressions that are written together."""
@@ -71,8 +72,7 @@ def write_log_parts(
     lists; what is raised while they are made leaves the old files. `planted` says whether there may be
     planted items; each part need not have any.
     """
-    if features not in ("table", "list", "columns", "none"):
-        raise InputError("must be 'table', 'list', 'columns' or 'none'", column="features", value=features)
+    one_of(features, "features", *get_args(FeatureForm))
     target, as_csv = Path(path), is_csv(path)
     if as_csv and features == "list":
         raise InputError("a CSV file cannot hold lists; write features as columns", file=target)

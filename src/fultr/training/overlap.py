@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from fultr.data import Counts, CountsOrLabels, RankingDataset, Source
 from fultr.data.grouping import mixed
-from fultr.data.id_codes import IdCodes
-from fultr.data.ids import codes_of, distinct
+from fultr.data.ids import IdCodes, codes_of, distinct
 from fultr.data.merging import id_codes_of
 from fultr.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fultr.arguments import checked_number, number_array, whole_number
+from fultr.arguments import checked_number, number_array, one_of, whole_number
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import check_bias
 from fultr.errors import InputError
@@ -56,8 +56,7 @@ def _check_goals(settings: dict[str, Any]) -> None:
         else:
             checked_number(value, name, "must be 0 or more", lambda got: 0 <= got < math.inf)
     protocol = settings["protocol"]
-    if protocol not in ("exact", "paper"):
-        raise InputError("must be 'exact' or 'paper'", column="protocol", value=protocol)
+    one_of(protocol, "protocol", "exact", "paper")
     if protocol == "paper" and "fairness_weight" not in given and given:
         problem = "the paper's protocol trains for a fairness weight only ({fairness_weight})"
         raise InputError(problem, column=next(iter(given)), options=["fairness_weight"])

@@ -138,7 +138,7 @@ class Task:
         utility = self.utility.with_rows(kept)
         same = self.disparity is self.utility
         disparity = utility if same else self.disparity.with_rows(kept)
-        return Task(self.data.with_rows(kept), utility, disparity, self.tables)
+        return Task(self.data.of_rows(kept)[0], utility, disparity, self.tables)
 
     @property
     def groups(self) -> int:
