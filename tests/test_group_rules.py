@@ -85,7 +85,7 @@ def test_rules_that_make_no_two_groups_are_refused() -> None:
     for rule, which in (("feature 7 > 99", "none"), ("feature 7 >= 0", "all")):
         with pytest.raises(InputError, match=f"holds for {which} of the 200 items, so that there is"):
             group_by(lists(), rule)
-    with pytest.raises(InputError, match="no such feature for groups; there are age in days"):
+    with pytest.raises(InputError, match="no such feature for groups; similar names: age in days"):
         group_by(lists(), "feature age in day > 3")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,8 +32,11 @@ from fultr.data.ids import as_ids, codes_of, distinct
 for seed in range(int(sys.argv[1]), int(sys.argv[2])):
     chosen = random.Random(seed)
     ids = [f"J-{query:03}-{job:02}" for query in range(chosen.randint(1, 60)) for job in range(50)]
-    order = chosen.choice(["shuffled", "sorted", "reversed", "runs", "repeated"])
-    if order == "shuffled":
+    orders = ["rises and falls", "shuffled", "sorted", "reversed", "runs", "repeated"]
+    order = orders[seed % len(orders)]
+    if order == "rises and falls":  # numpy 2.4 crashes on this one
+        ids = ids[::2] + ids[1::2][::-1]
+    elif order == "shuffled":
         chosen.shuffle(ids)
     elif order == "reversed":
         ids.reverse()
@@ -78,18 +82,68 @@ def test_text_ids_of_any_order_are_sorted_without_a_crash(first: int) -> None:
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
-def test_no_module_sorts_text_with_numpy() -> None:
+def test_nothing_sorts_text_with_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whatever sorts ids goes through `codes_of` or `distinct`."""
-    source = Path(fultr.__file__).parent
-    calls = ("np.unique", "np.sort", "np.argsort", "np.isin", "np.searchsorted", "np.lexsort", "np.union1d")
-    found = [
-        f"{path.name}: {line.strip()}"
-        for path in source.rglob("*.py")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        if any(call in line for call in calls)
-        and any(word in line.replace("codes_of(query_ids)", "") for word in ("query_id", "doc_id", "_ids"))
-    ]
-    assert not found
+    refuse_sorts_of_text(monkeypatch)
+    with pytest.raises(AssertionError, match="unique of text"):
+        np.unique(np.array(["b", "a"], dtype=np.dtypes.StringDType()))
+    board = job_board(queries=12, impressions=800)
+    board.table.write_parquet(tmp_path / "clicks.parquet")
+    fultr.write_dataset(board.truth, tmp_path / "jobs.parquet")
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        "split clicks.parquet --by time --share 0.5 --out-train train.csv --out-test later.csv",
+        "count train.csv --context device --out counts.parquet",
+        "inspect counts.parquet --eta 1",
+        "propensity train.csv --by device --tail power --out bias.json",
+        "train train.csv --bias bias.json --lambda 1 --l2 0.01 --out run",
+        "sweep train.csv --bias bias.json --lambdas 0,1 --l2 0.01 --out swept",
+        "evaluate run/policy.safetensors later.csv --bias bias.json",
+        "audit later.csv --policy run --bias bias.json --out audit",
+        "rank run/policy.safetensors jobs.parquet --out ranked.csv",
+        "report run --out page.html",
+        "compare train.csv --eta 1 --methods fultr --test jobs.parquet --out compared",
+        "convert train.csv counts.csv --to aggregated",
+    ):
+        code, _, said = result_of(capsys, *line.split())
+        assert code == 0, (line, said)
+    shown = board.table.filter(pl.col("position").is_not_null())
+    fultr.FairRanker(1.0, position_bias=BIAS, l2=0.01).fit(
+        shown.select(FEATURES).to_numpy(),
+        shown["click"].to_numpy(),
+        qid=shown["query_id"].to_list(),
+        impression=shown["impression_id"].to_list(),
+        position=shown["position"].to_numpy(),
+        sensitive_features=shown["group"].to_list(),
+    )
+
+
+def refuse_sorts_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all functions of numpy that sort raise where they are given text."""
+
+    def checked(name: str, function: Any) -> Any:
+        def refusing(values: Any, *rest: Any, **options: Any) -> Any:
+            parts = values if isinstance(values, tuple) else (values,)
+            for part in (*parts, *rest):
+                assert not isinstance(part, np.ndarray) or part.dtype.kind not in "OTUS", f"{name} of text"
+            return function(values, *rest, **options)
+
+        return refusing
+
+    for name in (
+        "unique",
+        "sort",
+        "argsort",
+        "isin",
+        "searchsorted",
+        "lexsort",
+        "union1d",
+        "intersect1d",
+        "setdiff1d",
+    ):
+        monkeypatch.setattr(np, name, checked(name, getattr(np, name)))
 
 
 def test_training_on_text_ids_ends_in_a_policy(

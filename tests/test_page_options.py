@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import typer
 
 from fultr import (
+    Counts,
     FairRanker,
     PositionBias,
+    PositionBiasByContext,
     count,
     evaluate,
     load,
@@ -20,7 +24,8 @@ from fultr import (
     save,
     write_dataset,
 )
-from fultr.cli.main import options_of
+from fultr.cli.main import app, options_of
+from fultr.clicks.examination import with_examination
 from fultr.experiments.comparison import compare
 from tests.commands import json_of, refusal, result_of
 from tests.job_board import BIAS, FEATURES, JobBoard, job_board
@@ -56,6 +61,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory, board: JobBoard) -> Path:
 )
 def test_commands_that_use_examination_know_the_page(command: str, options: set[str]) -> None:
     assert options <= set(options_of([command]).values())
+
+
+def test_the_table_of_pages_names_every_command_and_says_which_have_a_depth() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "pages.md").read_text(encoding="utf-8")
+    has_depth = {
+        name: not depth.strip().startswith("none")
+        for names, depth in re.findall(r"^\| (`[^|]+) \|([^|]+)\|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    assert has_depth == {
+        name: any("--depth" in option.opts for option in command.params) for name, command in commands.items()
+    }
+
+
+def test_a_report_is_drawn_with_the_depth_of_its_run(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, run, page = folder / "jobs.parquet", tmp_path / "run", tmp_path / "page.html"
+    for depth, deepest in ((20, 20), (30, 30)):
+        given = ("--lambda", 1, "--l2", 0.1, "--eta", 1, "--depth", depth)
+        assert result_of(capsys, "train", log, *given, "--out", f"{run}{depth}")[0] == 0
+        assert result_of(capsys, "report", f"{run}{depth}", "--out", page)[0] == 0
+        found = re.search(r'"curve":\s*\[([^]]*)\]', page.read_text(encoding="utf-8"))
+        assert found is not None
+        curve = [float(value) for value in found[1].split(",")]
+        assert sum(value > 0 for value in curve) == deepest
 
 
 @pytest.mark.parametrize("option", ["--depth", "--top-k"])
@@ -165,3 +197,19 @@ def test_a_log_without_what_was_never_shown(folder: Path) -> None:
     )
     assert len(unseen.shown_only()) == 0
     assert count(folder / "jobs.parquet").shown_only().data.rows == counts.data.rows
+
+
+def test_what_one_device_shows_is_not_left_out_on_the_other(board: JobBoard, folder: Path) -> None:
+    whole = board.counts().shown_only()
+    by_device = count(folder / "jobs.parquet", context="device", features=list(FEATURES)).shown_only()
+    assert by_device.origin["never_shown"] == whole.origin["never_shown"]
+    for device in by_device.context_values:
+        lists = by_device.of_context(device).data
+        assert lists.doc_id is not None
+        assert whole.data.doc_id is not None
+        assert lists.doc_id.tolist() == whole.data.doc_id.tolist()
+    curves = PositionBiasByContext("device", dict.fromkeys(by_device.context_values, BIAS))
+    weighed = with_examination(by_device, curves)[0]
+    assert isinstance(weighed, Counts)
+    assert len(weighed.data) == len(whole.data)
+    np.testing.assert_allclose(weighed.ips_weights(), whole.ips_weights(BIAS))

@@ -128,20 +128,21 @@ class Counts:
     def shown_only(self) -> Counts:
         """Return the counts without candidates that were never shown, of which nothing can be known.
 
-        A list of which nothing was ever shown is left out. `origin` of the result says how many candidates
-        of each group are missing.
+        A list of which nothing was ever shown is left out. What was shown in one context stays in the others.
+        `origin` of the result says how many candidates of each group are missing.
         """
-        kept = self.shown() > 0
+        candidate = self._candidate_of_row()
+        kept = np.bincount(candidate, weights=self.shown())[candidate] > 0
         if kept.all():
             return self
-        groups = len(self.data.group_names)
+        groups, once = len(self.data.group_names), candidate == np.arange(self.data.rows)
         missing, total = (
             np.bincount(group[group >= 0], minlength=groups)
-            for group in (self.data.group[~kept], self.data.group)
+            for group in (self.data.group[once & ~kept], self.data.group[once])
         )
         left_out = {
-            "candidates": int((~kept).sum()),
-            "of": self.data.rows,
+            "candidates": int((once & ~kept).sum()),
+            "of": int(once.sum()),
             "groups": {
                 name: float(missing[code] / total[code])
                 for code, name in enumerate(self.data.group_names)
@@ -156,6 +157,16 @@ class Counts:
             cells=replace(self.cells, row=np.cumsum(kept)[self.cells.row] - 1),
             origin={**self.origin, NEVER_SHOWN: left_out},
         )
+
+    def _candidate_of_row(self) -> NDArray[np.int64]:
+        """Return the first row with the same document in a list of the same candidates, in any context."""
+        data = self.data
+        if self.context is None or data.query_id is None or data.doc_id is None:
+            return np.arange(data.rows)
+        document = codes_of(data.doc_id)
+        candidates = np.add.reduceat(mixed(document), data.offsets[:-1])
+        same = first_equals(data.query_codes, candidates, data.lengths)
+        return first_equals(same[data.list_of_row], document)
 
     def compact(self) -> Counts:
         """Return the counts themselves, as `ClickLog.compact` returns those of a log."""

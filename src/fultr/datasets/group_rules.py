@@ -92,7 +92,7 @@ def group_by(data: RankingDataset, rule: str) -> RankingDataset:
     parsed = GroupRule.parse(rule)
     if parsed.feature not in data.feature_names:
         meant = difflib.get_close_matches(parsed.feature, data.feature_names, n=3)
-        hint = f"; there are {', '.join(meant)}" if meant else ""
+        hint = f"; similar names: {', '.join(meant)}" if meant else ""
         raise InputError(f"there is no such feature for groups{hint}", column=parsed.feature, value=rule)
     column = data.feature_names.index(parsed.feature)
     holds = parsed.holds(data.features[:, column]) if data.rows else np.empty(0, dtype=np.bool_)

@@ -14,7 +14,7 @@ from fultr.data import Cells, ClickLog, Counts, CountsOrLabels, RankingDataset, 
 from fultr.data.feature_names import ALIASES, with_features
 from fultr.data.fields import as_features, column_names_of
 from fultr.data.grouping import group_rows
-from fultr.data.ids import codes_of
+from fultr.data.ids import as_ids, codes_of, encode_groups
 from fultr.errors import InputError
 from fultr.evaluation.inputs import carried_bias
 from fultr.logs import count, read_log
@@ -88,8 +88,8 @@ def _frame_of_arrays(
             problem = f"must have one value for each of {table.shape[0]} rows"
             raise InputError(problem, column=name, value=column.size)
     # documents are told apart by their features and groups: the same item of a query has the same ones
-    query = codes_of(rows["query_id"])
-    group = codes_of(rows["group"].astype(str)) if "group" in rows else np.zeros_like(query)
+    query = codes_of(as_ids(rows["query_id"], "query_id"))
+    group = encode_groups(rows["group"].tolist())[0] if "group" in rows else np.zeros_like(query)
     _, document = np.unique(np.column_stack([query, group, table]), axis=0, return_inverse=True)
     place = _number_repeats(rows["impression_id"], document)
     rows["doc_id"] = document.reshape(-1) * (int(place.max(initial=0)) + 1) + place
@@ -98,7 +98,7 @@ def _frame_of_arrays(
 
 def _number_repeats(impression: NDArray[Any], document: NDArray[np.int64]) -> NDArray[np.int64]:
     """Tell apart items of one impression that have the same features, by the order in which they come."""
-    order, first = group_rows(codes_of(impression), document.reshape(-1))
+    order, first = group_rows(codes_of(as_ids(impression, "impression_id")), document.reshape(-1))
     numbers = np.empty(order.size, dtype=np.int64)
     numbers[order] = np.arange(order.size) - np.repeat(first, np.diff(np.append(first, order.size)))
     return numbers
