@@ -316,9 +316,12 @@ def test_severe_findings_on_the_log_are_repeated(
         commands.json_of(capsys, "audit", tmp_path / name)["findings"]
         for name in ("whole.parquet", "dropped.parquet")
     )
-    *inspected, of_ranking = commands.json_of(capsys, "inspect", tmp_path / "whole.parquet")["findings"]
+    *inspected, of_ranking, of_limits = commands.json_of(capsys, "inspect", tmp_path / "whole.parquet")[
+        "findings"
+    ]
     assert whole_findings == inspected
     assert "disparity of the logged ranking" in of_ranking["sentence"]
+    assert "Limits of the disparity on new queries" in of_limits["sentence"]
     assert "severe" not in {finding["severity"] for finding in whole_findings}
     (finding,) = (finding for finding in findings if finding["severity"] == "severe")
     assert "were dropped" in finding["sentence"]
