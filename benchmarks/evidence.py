@@ -39,7 +39,7 @@ LISTS = 300
 LOGS = 10
 """Logs of a split from which errors of U and D are taken; training sees the first."""
 
-SETTINGS = {"fairness_weight": 10.0, "l2": 0.03, "valid_share": 0.0, "position_bias": BIAS}
+SETTINGS = {"fairness_weight": 10.0, "l2": 0.03, "folds": 0, "position_bias": BIAS}
 """How rankers are trained: one configuration, so that only the evidence differs."""
 
 MEASURES = ("error of U", "error of D", "test DCG", "test D^2")

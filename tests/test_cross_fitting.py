@@ -131,8 +131,8 @@ def test_left_out_scores_do_not_depend_on_left_out_clicks(data: RankingDataset) 
     found = []
     for source in (data, replace(data, relevance=other)):
         fit = CrossFit(ranker, prepare(ranker, source), nothing_kept, None)
-        base = fit.most_useful()
-        found.append(base.scores * base.temperature)
+        start = fit.most_useful()
+        found.append(start.scores * start.models[0].temperature)  # type: ignore[union-attr]
     inside = fold == 2
     np.testing.assert_allclose(found[0][inside], found[1][inside], rtol=1e-12, atol=1e-12)
     assert np.abs(found[0][~inside] - found[1][~inside]).max() > 1e-3
@@ -392,7 +392,7 @@ def test_the_command_promises_or_refuses(
     assert err.startswith("fultr: a disparity of at most 0.01 on new queries cannot be promised")
     assert not (tmp_path / "refused").exists()
     assert run([*common, "--max-disparity", "0.6", "--valid-share", "0.1", "--out", "x"]) == 2
-    assert "--valid-share is not for --confidence" in capsys.readouterr().err
+    assert "--valid-share is for --protocol paper; see --folds" in capsys.readouterr().err
 
 
 def test_inspect_says_which_limit_can_be_promised(

@@ -20,16 +20,15 @@ import fultr
 from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias, RankingDataset
 from fultr.estimators import utility
 from fultr.expectation import dcg_weights, expected_weights
-from fultr.training import lbfgs
-from fultr.training.goals import Penalised
-from fultr.training.objective import Measured
+from fultr.training.offsets import best_temperature
 from fultr.training.overlap import query_digests
-from fultr.training.solving import EarlyStopping, Settled
+from fultr.training.preparation import prepare
+from fultr.training.solving import Settled
 from fultr.training.task import ESTIMATORS
 from tests.ranker_contract import lists as learnable
 from tests.training_tasks import BIAS, random_lists, random_log, small_log, validation_of
 
-PLAIN: dict[str, Any] = {"l2": 0.01, "valid_share": 0, "position_bias": BIAS}
+PLAIN: dict[str, Any] = {"l2": 0.01, "folds": 0, "position_bias": BIAS}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,7 @@ def test_what_training_learned_ends_in_an_underscore(log: ClickLog) -> None:
     assert ranker.n_features_in_ == 4
     assert ranker.feature_names_in_.tolist() == list(log.data.feature_names)
     assert ranker.group_names_ == ("group 0", "group 1")
-    assert ranker.multiplier_ == 2.0
+    assert ranker.multiplier_ == 0.0  # these clicks show no disparity, so that none was taken away
 
 
 # --- the same clicks in any form give the same policy ---
@@ -166,7 +165,7 @@ def test_a_larger_weight_is_fairer_and_less_useful() -> None:
 
 def test_the_position_bias_comes_from_the_settings_the_log_or_propensities(log: ClickLog) -> None:
     other = PositionBias.power(0.3)
-    free: dict[str, Any] = {"l2": 0.01, "valid_share": 0}
+    free: dict[str, Any] = {"l2": 0.01, "folds": 0}
     assert FairRanker(1.0, position_bias=other, **free).fit(log).position_bias_ == other
     assert FairRanker(1.0, **free).fit(log).position_bias_ == BIAS
     bare = replace(log, position_bias=None)
@@ -207,7 +206,24 @@ def test_noise_comes_from_the_settings_or_the_log() -> None:
 # --- validation ---
 
 
-def test_validation_is_given_or_a_split_by_query(log: ClickLog) -> None:
+def test_disparity_within_its_noise_is_not_chased(log: ClickLog) -> None:
+    useful = FairRanker(0.0).fit(log)
+    given: list[dict[str, Any]] = [{"fairness_weight": 2.0}, {"min_utility": 0.9}]
+    for settings in given:
+        with pytest.warns(
+            fultr.FultrWarning, match=r"most useful policy on left-out clicks.*is within its noise"
+        ):
+            kept = FairRanker(**settings).fit(log)
+        np.testing.assert_array_equal(kept.predict(log.data), useful.predict(log.data))
+    # a limit holds on the training clicks all the same
+    with pytest.warns(fultr.FultrWarning, match="is within its noise"):
+        limited = FairRanker(max_disparity=useful.training_disparity_ / 2).fit(log)
+    assert limited.training_disparity_ <= useful.training_disparity_ / 2
+    # and one cost of large parameters asks for the best of an objective
+    assert FairRanker(2.0, l2=0.01).fit(log).multiplier_ == 2.0
+
+
+def test_policies_are_judged_on_clicks_given_or_left_out(log: ClickLog) -> None:
     valid = random_log(learnable(seed=3), impressions=300, seed=1)
     given = FairRanker(1.0, l2=0.01).fit(log, valid=valid)
     np.testing.assert_array_equal(
@@ -216,11 +232,15 @@ def test_validation_is_given_or_a_split_by_query(log: ClickLog) -> None:
     assert validation_of(given)["queries"] == 24
     interval = validation_of(given)["intervals"]["disparity"]
     assert interval[0] <= validation_of(given)["disparity"] <= interval[1]
-    split = FairRanker(1.0, l2=0.01, valid_share=0.25).fit(log)
+    folded = FairRanker(1.0, l2=0.01, folds=3).fit(log)
+    np.testing.assert_array_equal(folded.predict(log.data), given.predict(log.data))
+    assert validation_of(folded)["queries"] == 24
+    assert validation_of(folded)["dcg"] < folded.training_utility_
+    split = FairRanker(1.0, l2=0.01, valid_share=0.25, protocol="paper").fit(log)
     assert validation_of(split)["queries"] == 6
     # an audit must recognise the queries of both parts
     np.testing.assert_array_equal(split.training_queries_, query_digests(log.data))
-    assert FairRanker(1.0, l2=0.01, valid_share=0).fit(log).validation_ is None
+    assert FairRanker(1.0, l2=0.01, folds=0).fit(log).validation_ is None
     labelled = FairRanker(1.0, l2=0.01).fit(log, valid=learnable(seed=3))
     assert validation_of(labelled)["ndcg"] is not None
 
@@ -228,42 +248,13 @@ def test_validation_is_given_or_a_split_by_query(log: ClickLog) -> None:
 def test_networks_stop_where_validation_is_best(log: ClickLog) -> None:
     valid = random_log(learnable(seed=3), impressions=300, seed=1)
     costs = [1e-4, 1e-2]
-
-    def value(ranker: FairRanker) -> float:
-        found = validation_of(ranker)
-        return float(found["dcg"] - found["disparity_squared"])
-
-    stopped = FairRanker(1.0, model="mlp", l2=costs).fit(log, valid=valid)
-    ends = [FairRanker(1.0, model="mlp", l2=cost).fit(log, valid=valid) for cost in costs]
+    stopped = FairRanker(0.0, model="mlp", l2=costs).fit(log, valid=valid)
+    ends = [FairRanker(0.0, model="mlp", l2=cost).fit(log, valid=valid) for cost in costs]
     # a single cost asks for the best on the training clicks; a choice is made by validation clicks
-    assert value(stopped) > max(map(value, ends))
+    assert validation_of(stopped)["dcg"] > max(validation_of(end)["dcg"] for end in ends)
     assert stopped.training_utility_ < max(end.training_utility_ for end in ends)
-    swept = fultr.sweep(log, valid=valid, model="mlp", l2=costs, fairness_weights=[1.0])
+    swept = fultr.sweep(log, valid=valid, model="mlp", l2=costs, fairness_weights=[0.0])
     np.testing.assert_array_equal(swept.ranker(swept.chosen[0]).predict(log.data), stopped.predict(log.data))
-
-
-def test_early_stopping_takes_the_best_of_each_configuration() -> None:
-    marks = np.array([[[1.0], [2.0]], [[5.0], [4.0]]])
-    started = lbfgs.start(Falling(), np.zeros((2, 1)), 2)
-    search = replace(started, marks=marks, point=np.array([[3.0], [6.0]]))
-
-    def measure(parameters: NDArray[np.float64]) -> Measured:
-        assert parameters.shape == (6, 1)
-        away = np.abs(parameters[:, 0] - 4.6)
-        return Measured(-away, np.zeros((6, 2, 2)))
-
-    best = EarlyStopping(measure).best(Penalised(np.array([1.0, 2.0])), search)
-    np.testing.assert_array_equal(best, [[3.0], [5.0]])
-
-
-class Falling:
-    """A function without a minimum."""
-
-    def value(self, points: NDArray[np.float64], _which: Any) -> tuple[NDArray[np.float64], None]:
-        return -points.sum(axis=1), None
-
-    def gradient(self, points: NDArray[np.float64], _which: Any, _known: Any) -> NDArray[np.float64]:
-        return -np.ones_like(points)
 
 
 def test_validation_clicks_may_name_groups_in_another_order(log: ClickLog) -> None:
@@ -293,19 +284,26 @@ def test_validation_clicks_must_have_the_same_features(log: ClickLog) -> None:
 def test_the_cost_of_large_parameters_is_chosen_on_validation_clicks(log: ClickLog) -> None:
     valid = random_log(learnable(seed=3), impressions=3000, seed=1)
     costs = [0.001, 0.1, 3.0]
-    chosen = FairRanker(2.0, l2=costs).fit(log, valid=valid)
+    chosen = FairRanker(0.0, l2=costs).fit(log, valid=valid)
+    ready = prepare(chosen, log.compact(), valid.compact())
     value = {}
     for cost in costs:
-        found = validation_of(FairRanker(2.0, l2=cost).fit(log, valid=valid))
-        value[cost] = found["dcg"] - 2 * found["disparity_squared"]
+        scores = FairRanker(0.0, l2=cost).fit(log, valid=valid).predict(ready.valid.data)
+        value[cost] = best_temperature(ready.valid_task, scores)[1]
     assert chosen.l2_ == max(value, key=lambda cost: value[cost])
-    assert FairRanker(2.0).fit(log).l2_ > 0
+    assert validation_of(chosen)["dcg"] == pytest.approx(max(value.values()), rel=1e-3)
 
 
-def test_without_validation_clicks_there_is_nothing_to_choose(log: ClickLog) -> None:
-    for settings in ({}, {"l2": [0.1, 0.2]}, {"l2": 0.1, "protocol": "paper"}):
-        with pytest.raises(InputError, match="column 'valid_share'"):
-            FairRanker(1.0, valid_share=0, **settings).fit(log)
+def test_without_left_out_clicks_there_is_nothing_to_choose(log: ClickLog) -> None:
+    promised = {"l2": 0.1, "max_disparity": 1.0, "fairness": "offsets"}
+    given: list[dict[str, Any]] = [{}, {"l2": [0.1, 0.2]}, promised]
+    for settings in given:
+        with pytest.raises(InputError, match="column 'folds'"):
+            FairRanker(folds=0, **settings).fit(log)
+    with pytest.raises(InputError, match="column 'valid_share'"):
+        FairRanker(1.0, protocol="paper", valid_share=0).fit(log)
+    with pytest.raises(InputError, match="column 'valid_share'.*is for the paper's protocol.*folds"):
+        FairRanker(1.0, valid_share=0.2).fit(log)
 
 
 # --- models ---
@@ -503,6 +501,7 @@ def test_an_entropy_bonus_fades_out(log: ClickLog) -> None:
         {"valid_share": 1.0},
         {"valid_share": -0.1},
         {"valid_share": "a fifth"},
+        {"folds": 1},
         {"seed": -1},
         {"seed": 0.5},
     ],
@@ -511,7 +510,7 @@ def test_an_entropy_bonus_fades_out(log: ClickLog) -> None:
 def test_bad_settings_are_refused_by_name(log: ClickLog, settings: dict[str, Any]) -> None:
     wrong = list(settings)[-1]
     with pytest.raises(InputError, match=f"column '{wrong}'") as caught:
-        FairRanker(**{**PLAIN, "valid_share": 0.2, **settings}).fit(log)
+        FairRanker(**{**PLAIN, "folds": 4, **settings}).fit(log)
     assert "\n" not in str(caught.value)
 
 

@@ -239,12 +239,12 @@ def few_unseen() -> Counts:
 def test_a_limit_holds_whatever_the_merit_of_a_few_unseen_candidates() -> None:
     counts = few_unseen()
     limit = 2.0
-    ranker = fultr.FairRanker(max_disparity=limit, l2=0.01, valid_share=0).fit(counts)
+    ranker = fultr.FairRanker(max_disparity=limit, l2=0.01, folds=0).fit(counts)
     assert ranker.training_disparity_ < limit
     low, high = worst_disparity(ranker, counts)
     assert max(-low, high) <= limit
     with pytest.raises(fultr.InputError, match="never shown, so that their merit is unknown"):
-        fultr.FairRanker(max_disparity=0.01, l2=0.01, valid_share=0).fit(counts)
+        fultr.FairRanker(max_disparity=0.01, l2=0.01, folds=0).fit(counts)
 
 
 def worst_disparity(ranker: fultr.FairRanker, counts: Counts) -> tuple[float, float]:

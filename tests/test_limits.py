@@ -27,7 +27,7 @@ from tests.training_tasks import BIAS, small_log
 
 
 def trained(log: Any, **settings: Any) -> FairRanker:
-    return FairRanker(**{"l2": 0.003, "valid_share": 0, "position_bias": BIAS, **settings}).fit(log)
+    return FairRanker(**{"l2": 0.003, "folds": 0, "position_bias": BIAS, **settings}).fit(log)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_limits_hold_for_a_network(groups: int) -> None:
 
 
 def test_limits_hold_for_every_cost_of_large_parameters(two: ClickLog) -> None:
-    ready = prepare(FairRanker(0.0, l2=[0.1, 0.01, 0.001], valid_share=0.2, position_bias=BIAS), two)
+    ready = prepare(FairRanker(0.0, l2=[0.1, 0.01, 0.001], position_bias=BIAS), two)
     solution = most_useful(Solver(ready.task, ready.model, ready.l2), 0.2)
     assert solution.held.all()
     assert (solution.root_disparity <= 0.2).all()
@@ -114,8 +114,7 @@ def test_the_multiplier_is_the_weight_that_gives_the_same_policy(
     free = trained(log, fairness_weight=0.0, l2=0.01)
     limited = trained(log, max_disparity=share * free.training_disparity_, l2=0.01)
     weight = limited.multiplier_
-    # the objective with a weight is divided by 1 + lambda, so the cost must be too
-    same = trained(log, fairness_weight=weight, l2=0.01 / (1 + weight))
+    same = trained(log, fairness_weight=weight, l2=0.01)
     assert same.training_disparity_ == pytest.approx(limited.training_disparity_, rel=0.03)
     assert same.training_utility_ == pytest.approx(limited.training_utility_, rel=0.002)
     one, other = same.predict(log.data), limited.predict(log.data)

@@ -285,7 +285,7 @@ def test_labelled_lists_have_no_logged_ranking(
     tmp_path: Path, data: DataSplits, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_dataset(data.train, tmp_path / "train.parquet")
-    options = ("--eta", 1, "--lambdas", "0,1", "--l2", 0.1, "--valid-share", 0)
+    options = ("--eta", 1, "--lambdas", "0,1", "--l2", 0.1, "--folds", 0)
     json_of(capsys, "sweep", tmp_path / "train.parquet", *options, "--out", tmp_path / "run")
     printed = json_of(capsys, "report", tmp_path / "run", "--out", tmp_path / "report.html")
     assert printed["rankings"] == ["lambda=0", "lambda=1"]

@@ -54,7 +54,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "top_k": 4,
         "evidence": "doubly_robust",
     },
-    "own utility": {"utility": np.linspace(1, 0, 6), "l2": 0.01, "utility_ips": False, "valid_share": 0},
+    "own utility": {"utility": np.linspace(1, 0, 6), "l2": 0.01, "utility_ips": False, "folds": 0},
     "full scale": {"scale_features": False, "l2": 0.01, "entropy_weight": 0.1},
 }
 

@@ -14,9 +14,9 @@ from fultr.baselines.treatment import Treated, TreatmentObjective, TreatmentSolv
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import Source
 from fultr.errors import InputError
-from fultr.training.fair_ranker import FairRanker, weight_of
+from fultr.training.fair_ranker import FairRanker
 from fultr.training.objective import Measured
-from fultr.training.preparation import Prepared, prepare
+from fultr.training.preparation import Prepared, check_validated, prepare
 from fultr.training.ranker import TrainableRanker
 from fultr.training.sources import single_impressions, source_of
 
@@ -130,9 +130,11 @@ def _train(rankers: list[FairPGRank], source: Source, valid: Source | None) -> N
         if given is not None:
             single_impressions(given, "the merit of groups", column)
     twins = [_twin(ranker) for ranker in rankers]
-    ready = prepare(twins[0], source, valid)
+    share = rankers[0].valid_share
+    check_validated(twins[0], valid, share)
+    ready = prepare(twins[0], source, valid, share)
     cost = np.tile(ready.l2, len(rankers))
-    weight = np.repeat([weight_of(twin) for twin in twins], ready.l2.size)
+    weight = np.repeat([twin.weight for twin in twins], ready.l2.size)
     comparisons = compare_groups(ready.source, ready.weighing, ready.task.data)
     solver = TreatmentSolver(comparisons, ready.task, ready.model, cost, rankers[0].seed)
     parameters = solver.treated(weight)
@@ -148,6 +150,7 @@ def _twin(ranker: FairPGRank) -> FairRanker:
     """Return a FairRanker of the same settings, which are then checked and prepared for in the same way."""
     settings = ranker.get_params(deep=False)
     ips = settings.pop("ips")
+    del settings["valid_share"]
     if not isinstance(ips, (bool, np.bool_)):
         raise InputError("must be True or False", column="ips", value=ips)
     return FairRanker(**settings, utility_ips=bool(ips), disparity_ips=bool(ips), noise=ClickNoise())

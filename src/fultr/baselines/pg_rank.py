@@ -9,7 +9,9 @@ from torch import nn
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import Source
 from fultr.training.fair_ranker import FairRanker
+from fultr.training.preparation import check_validated
 from fultr.training.ranker import TrainableRanker
+from fultr.training.sources import with_validation
 
 
 class PGRank(TrainableRanker):
@@ -60,6 +62,11 @@ class PGRank(TrainableRanker):
     def learn(self, source: Source, valid: Source | None) -> PGRank:
         """Train on a log or on labelled lists, and take over all that was learned."""
         settings = self.get_params(deep=False)
-        trained = FairRanker(0.0, utility_ips=False, noise=ClickNoise(), **settings).learn(source, valid)
+        share = settings.pop("valid_share")
+        ranker = FairRanker(0.0, utility_ips=False, noise=ClickNoise(), folds=0, **settings)
+        check_validated(ranker, valid, share)
+        if valid is not None or share:
+            source, valid = with_validation(source, valid, share, self.seed)
+        trained = ranker.learn(source, valid)
         self.adopt_from(trained)
         return self

@@ -24,6 +24,7 @@ from fultr.cli.options import (
 from fultr.cli.output import print_facts, print_json, print_table, results
 from fultr.cli.training_options import (
     DEFAULT_CHECKPOINT_EVERY,
+    DEFAULT_FOLDS,
     L2,
     CheckpointEvery,
     Clip,
@@ -32,6 +33,7 @@ from fultr.cli.training_options import (
     EpsPlus,
     EvidenceName,
     EvidenceOption,
+    Folds,
     GroupBlind,
     Hidden,
     Inputs,
@@ -46,9 +48,9 @@ from fultr.cli.training_options import (
     TopK,
     Valid,
     ValidShare,
+    check_share,
     click_noise,
     numbers_of,
-    share_of,
 )
 from fultr.cli.training_run import Place, run_training
 from fultr.data import Source
@@ -80,6 +82,7 @@ def sweep(
     eps_plus: EpsPlus = None,
     eps_minus: EpsMinus = None,
     valid: Valid = None,
+    folds: Folds = DEFAULT_FOLDS,
     valid_share: ValidShare = None,
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
@@ -122,9 +125,12 @@ def sweep(
         group_blind=group_blind,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
-        valid_share=share_of(valid, valid_share),
+        folds=folds,
+        valid_share=valid_share,
         seed=seed,
     )
+
+    check_share(ranker, valid)
 
     def train(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
         front = sweep_over(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)

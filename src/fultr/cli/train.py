@@ -25,6 +25,7 @@ from fultr.cli.output import print_facts, print_json, print_table, results
 from fultr.cli.rank import POLICY_FILE
 from fultr.cli.training_options import (
     DEFAULT_CHECKPOINT_EVERY,
+    DEFAULT_FOLDS,
     L2,
     CheckpointEvery,
     Clip,
@@ -51,9 +52,9 @@ from fultr.cli.training_options import (
     TopK,
     Valid,
     ValidShare,
+    check_share,
     click_noise,
     numbers_of,
-    share_of,
 )
 from fultr.cli.training_run import Place, run_training
 from fultr.data import Source
@@ -61,8 +62,6 @@ from fultr.errors import InputError
 from fultr.training import FairRanker, UnsupportedLimitError, save
 from fultr.training.run_folder import RunFolder, writing
 from fultr.training.solving import Watcher
-
-DEFAULT_FOLDS = 4
 
 MOST_PAIRS = 6
 """Pairs of groups whose disparity is printed; all are in results.json."""
@@ -92,7 +91,7 @@ def train(
     ] = None,
     confidence: Confidence = None,
     fairness: Fairness = FairnessName.TRAINING,
-    folds: Folds = None,
+    folds: Folds = DEFAULT_FOLDS,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
     l2: L2 = None,
@@ -140,7 +139,7 @@ def train(
         **goal,
         confidence=confidence,
         fairness=fairness.value,
-        folds=DEFAULT_FOLDS if folds is None else folds,
+        folds=folds,
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
         l2=numbers_of(l2, "--l2"),
@@ -153,14 +152,11 @@ def train(
         group_blind=group_blind,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
-        valid_share=share_of(valid, valid_share),
+        valid_share=valid_share,
         seed=seed,
     )
 
-    if not ranker.is_cross_fitted and folds is not None:
-        raise InputError("--folds is for --confidence and --fairness offsets")
-    if ranker.is_cross_fitted and valid_share is not None:
-        raise InputError("--valid-share is not for --confidence and --fairness offsets; see --folds")
+    check_share(ranker, valid)
 
     def fit(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
         ranker.fit(source, valid=valid, checkpoints=folder, watch=watch)

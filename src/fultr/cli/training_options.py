@@ -69,7 +69,9 @@ Valid = Annotated[
 ]
 ValidShare = Annotated[
     float | None,
-    typer.Option(min=0.0, max=1.0, help="Share of the queries put aside for validation. [default: 0.2]"),
+    typer.Option(
+        min=0.0, max=1.0, help="Share of the queries that --protocol paper puts aside. [default: 0.2]"
+    ),
 ]
 Model = Annotated[ModelName, typer.Option(help="The scorer of items.")]
 Hidden = Annotated[
@@ -94,11 +96,11 @@ Fairness = Annotated[
     ),
 ]
 Folds = Annotated[
-    int | None,
+    int,
     typer.Option(
-        min=2,
-        help="Parts that queries are put into, each left out once, with --confidence or --fairness offsets."
-        " [default: 4]",
+        min=0,
+        help="Parts that queries are put into: policies are judged on each without having seen it, then"
+        " trained on all. 0 leaves out none, with a single --l2.",
     ),
 ]
 Protocol = Annotated[
@@ -159,11 +161,15 @@ def click_noise(eps_plus: str | None, eps_minus: str | None) -> ClickNoise | Non
         return ClickNoise(plus or 1.0, minus or 0.0)
 
 
-def share_of(valid: Path | None, share: float | None) -> float:
-    """Return the share of queries to put aside, where no validation clicks are given."""
-    if valid is not None and share is not None:
+DEFAULT_FOLDS = 4
+
+
+def check_share(ranker: FairRanker, valid: Path | None) -> None:
+    """Refuse a share of queries to put aside where nothing is put aside."""
+    if ranker.valid_share is not None and valid is not None:
         raise InputError("give --valid or --valid-share, not both")
-    return 0.2 if share is None else share
+    if ranker.valid_share is not None and ranker.protocol != "paper":
+        raise InputError("--valid-share is for --protocol paper; see --folds")
 
 
 def settings_of(ranker: FairRanker) -> dict[str, Any]:

@@ -159,10 +159,9 @@ def _stages(ranker: FairRanker, further: dict[str, Any]) -> int:
     while entropy > LEAST_ENTROPY:
         fading, entropy = fading + 1, entropy * ENTROPY_DECAY
     turns = 1 if ranker.max_disparity is None and ranker.min_utility is None else 1 + USUAL_TURNS
-    if (
-        ranker.is_cross_fitted
-    ):  # for utility and then, unless offsets do it, for fairness, with each fold left out
-        turns = (1 + ranker.folds) * (1 if ranker.fairness == "offsets" else 2)
+    # for utility and then, unless offsets do it, for fairness, with each fold left out
+    once = (ranker.l2 is not None and costs == 1) or ranker.fairness == "offsets"
+    turns += (1 + ranker.folds) * (1 if once else 2) - 1
     return turns * (1 + fading) * (1 if ranker.model == "linear" else configurations)
 
 

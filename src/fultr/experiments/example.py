@@ -24,7 +24,7 @@ def run_example() -> list[Row]:
     rows = []
     for name, weight in POLICIES.items():
         ranker = FairRanker(
-            weight, l2=0.0, valid_share=0.0, position_bias=PositionBias.power(1.0), scale_features=False
+            weight, l2=0.0, folds=0, position_bias=PositionBias.power(1.0), scale_features=False
         ).fit(data)
         found = ranker.evaluate(data, intervals=None)
         exposure = {f"exposure of {group}": value for group, value in found.exposure.items()}

@@ -33,6 +33,7 @@ from fultr.report.content import (
 from fultr.report.examples import examples_of
 from fultr.report.runs import Run, TrainedPolicy
 from fultr.report.sentences import number_of, summary_of_run
+from fultr.training.fair_ranker import PAPER_SHARE
 from fultr.training.sources import noise_of, with_validation
 
 TRAINING, VALIDATION = "training", "validation"
@@ -144,7 +145,9 @@ def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> 
         return {TRAINING: source}
     if run.policies[0].ranker.is_cross_fitted and valid is None:
         return {VALIDATION: source, TRAINING: source}
-    training, validation = with_validation(source, valid, float(run.settings["valid_share"]), run.split_seed)
+    share = run.settings.get("valid_share")
+    share = PAPER_SHARE if share is None else float(share)
+    training, validation = with_validation(source, valid, share, run.split_seed)
     return {VALIDATION: validation.compact(), TRAINING: training.compact()}
 
 

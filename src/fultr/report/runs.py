@@ -145,7 +145,6 @@ def read_run(folder: str | Path) -> Run:
     settings, inputs = config.get("settings"), config.get("inputs")
     if not isinstance(settings, dict) or not isinstance(inputs, dict):
         raise InputError("is damaged: it lacks 'settings' or 'inputs'", file=place / CONFIG)
-    _ = _Results(place / CONFIG, settings).number("valid_share")
     results = _Results(place / RESULTS, read_json(place / RESULTS))
     try:
         if command == "train":

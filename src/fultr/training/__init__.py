@@ -1,7 +1,8 @@
 """Training: rankers, sweeps over the fairness weight, limits, and policies on disk."""
 
-from fultr.training.fair_ranker import FairRanker, UnreachableLimitError
+from fultr.training.fair_ranker import FairRanker
 from fultr.training.frontier import Frontier, sweep
+from fultr.training.limits import UnreachableLimitError
 from fultr.training.offsets import OffsetPolicy, UnsupportedLimitError, fair_offsets
 from fultr.training.saving import load, save
 

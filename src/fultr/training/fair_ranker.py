@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,41 +13,21 @@ from torch import nn
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import AnyBias, context_of
 from fultr.data import Source
-from fultr.errors import FultrError, InputError
+from fultr.errors import InputError
 from fultr.evaluation import evaluate
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.cross_fitting import Choice, CrossFit
+from fultr.training.cross_fitting import Choice, CrossFit, Policies, Start
 from fultr.training.goals import squared
-from fultr.training.limits import fairest, lowest_disparity, most_useful
-from fultr.training.models import ScaledScorer, Scores
-from fultr.training.objective import Objective
-from fultr.training.offsets import LEVEL, OffsetScores
+from fultr.training.offsets import LEVEL, expected_on_new_queries, is_supported, measure_scores
 from fultr.training.overlap import query_digests
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
-from fultr.training.preparation import Prepared, prepare
+from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.ranker import KnownScores, TrainableRanker
-from fultr.training.solving import Solution, Solver, Watcher
+from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
 
-LOWER_AIMS, FURTHER = 5, 1.1
-"""How often training aims lower than a limit that unseen candidates could break, and by how many times what
-they add beyond the limit."""
-
-HIGHEST_PRICE = 30.0
-"""The largest fairness weight that validation clicks are judged by: the largest of the paper's."""
-
-
-class UnreachableLimitError(FultrError):
-    """No policy was found that respects the limit; `lowest` is the lowest disparity found."""
-
-    def __init__(self, limit: float, lowest: float) -> None:
-        self.limit = limit
-        self.lowest = lowest
-        super().__init__(
-            f"no policy was found whose disparity on the training clicks is at most {limit:g}; the lowest"
-            f" found is {lowest:.6g}. Raise max_disparity, or ask for the fairest policy at a price with"
-            " min_utility"
-        )
+PAPER_SHARE = 0.2
+"""The share of the queries that the paper's protocol puts aside where no validation clicks are given."""
 
 
 class FairRanker(TrainableRanker):
@@ -100,7 +79,9 @@ class FairRanker(TrainableRanker):
     group_blind
         Hide all columns derived from the group attribute from the scorer.
     l2
-        What |parameters|^2 / 2 costs: a number, or several to choose from on validation clicks.
+        What |parameters|^2 / 2 costs: several numbers to choose from, as by default, or one. With several,
+        the most useful policy is found first, with the temperature that suits it, and trained for fairness
+        from there. With one, U - lambda sum of D_ij^2 - l2 |parameters|^2 / 2 is maximised as it stands.
     entropy_weight
         A bonus for the entropy of Softmax(h), which fades out; 0 by default, 1 in the paper.
     scale_features
@@ -108,12 +89,13 @@ class FairRanker(TrainableRanker):
         from that, but not in the paper's protocol.
     protocol
         "exact": exact gradients over the whole log. "paper": the paper's REINFORCE on small batches.
-    valid_share
-        Share of the queries put aside for validation where no validation clicks are given. With 0 there is
-        no validation, and `l2` must be a single number. Not used with `confidence` or `fairness="offsets"`.
     folds
-        With `confidence` or `fairness="offsets"`: into how many parts queries are put, each to be left out
-        once, where no validation clicks are given. Queries that share documents are in one part.
+        Into how many parts queries are put. Policies are trained without each of them in turn and judged on
+        the clicks left out, then trained on everything. Queries that share documents are in one part. Not
+        used with validation clicks; with 0 nothing is left out, and `l2` must be a single number.
+    valid_share
+        Of the paper's protocol: the share of the queries put aside where no validation clicks are given, by
+        default 0.2.
     seed
         All randomness comes from here.
 
@@ -154,8 +136,8 @@ class FairRanker(TrainableRanker):
         entropy_weight: float | None = None,
         scale_features: bool | None = None,
         protocol: str = "exact",
-        valid_share: float = 0.2,
         folds: int = 4,
+        valid_share: float | None = None,
         seed: int = 0,
     ) -> None:
         self.fairness_weight = fairness_weight
@@ -179,8 +161,8 @@ class FairRanker(TrainableRanker):
         self.entropy_weight = entropy_weight
         self.scale_features = scale_features
         self.protocol = protocol
-        self.valid_share = valid_share
         self.folds = folds
+        self.valid_share = valid_share
         self.seed = seed
 
     @property
@@ -190,8 +172,18 @@ class FairRanker(TrainableRanker):
 
     @property
     def is_cross_fitted(self) -> bool:
-        """Whether policies are chosen by how they do on parts of the log that they were not trained on."""
+        """Whether parts of the log are left out in turn; in policies of earlier versions, a share was."""
+        return self.protocol == "exact" and self.folds > 0 and self.valid_share is None
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the policy is chosen by what it does on new queries, not on the training clicks."""
         return self.confidence is not None or self.fairness == "offsets"
+
+    @property
+    def weight(self) -> float:
+        """Lambda."""
+        return 1.0 if self.fairness_weight is None else float(self.fairness_weight)
 
     def learn(
         self,
@@ -206,190 +198,117 @@ class FairRanker(TrainableRanker):
         Parameters
         ----------
         source, valid
-            What to train on, and what `l2` is chosen on; by default a part of the source, split by query.
+            What to train on, and what policies are chosen on; by default the parts of the source that they
+            were not trained on.
         checkpoints
             Where the state of training is kept.
         watch
             Called as training goes on.
         """
-        ready = prepare(self, source, valid)
-        if self.is_cross_fitted:
-            fit = CrossFit(self, ready, checkpoints, watch)
-            base = fit.most_useful()
-            offsets = self.fairness == "offsets"
-            return self._set_choice(ready, fit.with_offsets(base) if offsets else fit.with_confidence(base))
+        ready = self.prepare(source, valid)
         if self.protocol == "paper":
-            parameters, l2, solution = _fit_as_paper(self, ready, checkpoints, watch)
+            choice = _fit_as_paper(self, ready, checkpoints, watch)
         else:
-            parameters, l2, solution = _fit_within(self, ready, checkpoints, watch)
-        return self.take(ready, parameters, l2, solution)
+            choice = CrossFit(self, ready, checkpoints, watch).choice()
+        return self.set_choice(ready, choice)
 
-    def take(
-        self, ready: Prepared, parameters: NDArray[np.float64], l2: float, multiplier: float
-    ) -> FairRanker:
-        """Become the policy of trained parameters, and measure it on training and validation clicks."""
-        self._set_policy(ready, ready.model.scorer(parameters), {}, l2, multiplier)
-        self._measure_training(ready, ready.model, parameters)
+    def prepare(self, source: Source, valid: Source | None) -> Prepared:
+        """Make ready what training needs; refuse to choose policies where there is nothing to choose by."""
+        if self.protocol != "paper":
+            if self.valid_share is not None:
+                problem = "is for the paper's protocol; others leave out one part after the other ({folds})"
+                raise InputError(problem, column="valid_share", value=self.valid_share, options=["folds"])
+            ready = prepare(self, source, valid)
+            if not ready.validated and not self.folds and (ready.l2.size > 1 or self.is_promised):
+                problem = "without left-out clicks, l2 must be a single number, without confidence or offsets"
+                raise InputError(problem, column="folds", value=0)
+            return ready
+        share = PAPER_SHARE if self.valid_share is None else self.valid_share
+        if valid is None and not share:
+            raise InputError("the paper's protocol needs validation clicks", column="valid_share", value=0)
+        return prepare(self, source, valid, share)
+
+    def set_choice(self, ready: Prepared, choice: Choice) -> FairRanker:
+        """Become a policy that was chosen, and measure it on training clicks and on those it did not see."""
+        self._set_policy(ready, choice)
+        measured = measure_scores(ready.task, self.predict(ready.task.data), "double")
+        self.training_utility_ = float(measured.utility[0])
+        self.training_disparity_ = float(np.sqrt(squared(measured.disparity)[0]))
         self.new_queries_: dict[str, Any] | None = None
-        self.validation_ = self._validate(ready, self) if ready.validated else None
+        self.validation_: dict[str, Any] | None = None
+        if choice.left_out_scores is not None:
+            self.validation_ = self._validate(ready, choice.left_out_scores)
+            if is_supported(ready.valid_task) and has_two_groups(ready.valid_task.data):
+                level = self.confidence or LEVEL
+                expected = expected_on_new_queries(ready.valid_task, choice.left_out_scores[None], level)
+                self.new_queries_ = {
+                    "confidence": level,
+                    **{name: list(promise) for name, promise in expected._asdict().items()},
+                }
         return self
 
-    def _set_choice(self, ready: Prepared, choice: Choice) -> FairRanker:
-        """Become the policy that cross-fitting chose."""
-        self._set_policy(ready, choice.scorer, choice.offsets, choice.l2, choice.fairness_weight)
-        data = ready.task.data
-        scores = OffsetScores(data, self.predict(data))
-        self._measure_training(ready, scores, np.zeros(scores.size))
-        self.new_queries_ = {
-            "confidence": self.confidence or LEVEL,
-            **{name: list(promise) for name, promise in choice.expected._asdict().items()},
-        }
-        self.validation_ = self._validate(ready, KnownScores(choice.left_out_scores))
-        return self
-
-    def _set_policy(
-        self,
-        ready: Prepared,
-        scorer: ScaledScorer,
-        offsets: dict[str, float],
-        l2: float,
-        multiplier: float,
-    ) -> None:
+    def _set_policy(self, ready: Prepared, choice: Choice) -> None:
         """Take over a trained scorer and what it was trained with."""
-        self.adopt(scorer, ready.task.data, ready.weighing.position_bias)
-        self.offsets_ = offsets
+        self.adopt(choice.scorer, ready.task.data, ready.weighing.position_bias)
+        self.offsets_ = choice.offsets
         self.noise_ = ready.weighing.noise
         # the column whose values had a curve each; position_bias_ is their mean
         self.bias_context_ = context_of(self.position_bias)
-        self.l2_ = float(l2)
-        self.multiplier_ = float(multiplier)
+        self.l2_ = choice.l2
+        self.multiplier_ = choice.fairness_weight
         # what was chosen by validation clicks looks better there than elsewhere
         by_them = query_digests(ready.valid.data)
         self.training_queries_ = np.union1d(self.training_queries_, by_them)
 
-    def _measure_training(self, ready: Prepared, model: Scores, parameters: NDArray[np.float64]) -> None:
-        final = Objective(ready.task, model, np.zeros(1), accuracy="double")
-        measured = final.measure(parameters[None])
-        self.training_utility_ = float(measured.utility[0])
-        self.training_disparity_ = float(np.sqrt(squared(measured.disparity)[0]))
-
-    def _validate(self, ready: Prepared, policy: FairRanker | KnownScores) -> dict[str, Any]:
-        """Return the measures of a policy on validation clicks, or of left-out scores on left-out clicks."""
+    def _validate(self, ready: Prepared, scores: NDArray[np.float64]) -> dict[str, Any]:
+        """Return the measures of the policy on clicks it did not see."""
         noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
+        policy = KnownScores(scores)
         found = evaluate(policy, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
         return found.to_dict()
 
 
-def _fit_within(
-    ranker: FairRanker, ready: Prepared, checkpoints: Checkpoints, watch: Watcher | None
-) -> tuple[NDArray[np.float64], float, float]:
-    """Train, and under a limit aim lower until it holds whatever the merit of items that were never shown."""
-    if ranker.max_disparity is None:
-        return _fit_exactly(ranker, ready, checkpoints, watch)
-    limit = aim = float(ranker.max_disparity)
-    most = math.inf
-    for turn in range(LOWER_AIMS):
-        prefix = f"lower-{turn}-" if turn else ""
-        try:
-            found = _fit_exactly(ranker, ready, checkpoints, watch, aim, prefix)
-        except UnreachableLimitError:
-            if not turn:
-                raise
-            break
-        reached = ready.most_disparity(found[0])
-        if reached <= limit:
-            return found
-        # what is unknown adds about as much again
-        most, aim = min(most, reached), aim - FURTHER * (reached - limit)
-        if aim <= 0:
-            break
-    raise ready.unknown_merit(most, limit)
-
-
-def _fit_exactly(
-    ranker: FairRanker,
-    ready: Prepared,
-    checkpoints: Checkpoints,
-    watch: Watcher | None,
-    limit: float | None = None,
-    prefix: str = "",
-) -> tuple[NDArray[np.float64], float, float]:
-    solver = Solver(
-        ready.task,
-        ready.model,
-        ready.l2,
-        entropy_weight=ranker.entropy_weight or 0.0,
-        seed=ranker.seed,
-        checkpoints=checkpoints,
-        watch=watch,
-        prefix=prefix,
-    )
-    solution = _solve(ranker, ready, solver, limit)
-    best = _best_on_validation(ranker, ready, solution)
-    return solution.parameters[best], float(ready.l2[best]), float(solution.multiplier[best])
-
-
-def _solve(ranker: FairRanker, ready: Prepared, solver: Solver, limit: float | None) -> Solution:
-    if limit is not None:
-        solution = most_useful(solver, limit)
-        if not solution.held.any():
-            lowest = min(float(solution.root_disparity.min()), lowest_disparity(solver))
-            raise UnreachableLimitError(limit, lowest)
-        return solution
-    if ranker.min_utility is not None:
-        return fairest(solver, float(ranker.min_utility))
-    return solver.penalised(np.full(solver.l2.size, weight_of(ranker)), ready.early_stopping)
-
-
-def _best_on_validation(ranker: FairRanker, ready: Prepared, solution: Solution) -> int:
-    """Return the configuration that does best on validation clicks, among those that hold the limit."""
-    if solution.held.size == 1:
-        return 0
-    measured = ready.measure_validation(solution.parameters)
-    value, disparity = measured.utility, squared(measured.disparity)
-    if ranker.max_disparity is not None:
-        # what is above the limit counts at the highest price that any of them pays for disparity
-        price = float(np.where(solution.held, solution.multiplier, 0.0).max())
-        value = value - min(price, HIGHEST_PRICE) * np.maximum(disparity - ranker.max_disparity**2, 0.0)
-    elif ranker.min_utility is not None:
-        # at the lowest price at which any of them gives up utility for disparity
-        value = value - min(float(solution.multiplier[solution.held].min()), HIGHEST_PRICE) * disparity
-    else:
-        value = value - weight_of(ranker) * disparity
-    return int(np.where(solution.held, value, -np.inf).argmax())
-
-
 def _fit_as_paper(
     ranker: FairRanker, ready: Prepared, checkpoints: Checkpoints, watch: Watcher | None
-) -> tuple[NDArray[np.float64], float, float]:
-    weight, best = weight_of(ranker), None
+) -> Choice:
+    policies, values = train_all_as_paper(
+        ranker, ready, [(ranker.weight, float(cost), ranker.seed) for cost in ready.l2], checkpoints, watch
+    )
+    return policies.choice(int(np.argmax(values)))
+
+
+def train_all_as_paper(
+    ranker: FairRanker,
+    ready: Prepared,
+    grid: Sequence[tuple[float, float, int]],
+    checkpoints: Checkpoints,
+    watch: Watcher | None,
+) -> tuple[Policies, list[float]]:
+    """Train by the paper's protocol for fairness weights, costs and seeds; with their validation values."""
     source = single_impressions(ready.source, "the paper's protocol")
-    for number, l2 in enumerate(ready.l2):
-        found = train_as_paper(
+    found = [
+        train_as_paper(
             source,
             ready.weighing,
             ready.model,
             fairness_weight=weight,
-            l2=float(l2),
+            l2=cost,
             valid=ready.valid_task,
-            seed=ranker.seed,
+            seed=seed,
             checkpoints=checkpoints,
             settings=paper_settings(ranker),
             stage=f"paper-{number}",
             watch=watch,
         )
-        if best is None or found.best_value > best[0]:
-            best = (found.best_value, found.parameters, float(l2))
-    if best is None:
-        raise InputError("give at least one", column="l2")
-    return best[1], best[2], weight
+        for number, (weight, cost, seed) in enumerate(grid)
+    ]
+    weights, costs, _ = (np.array(column) for column in zip(*grid, strict=True))
+    fit = CrossFit(ranker, ready, checkpoints, watch)
+    start = Start([ready.model], costs)
+    policies = Policies(fit, start, [np.stack([one.parameters for one in found])], weights, costs)
+    return policies, [one.best_value for one in found]
 
 
 def paper_settings(ranker: FairRanker) -> PaperSettings:
     """Return the settings of the paper's protocol, with the entropy bonus asked for."""
     return PAPER if ranker.entropy_weight is None else replace(PAPER, entropy_weight=ranker.entropy_weight)
-
-
-def weight_of(ranker: FairRanker) -> float:
-    """Return lambda."""
-    return 1.0 if ranker.fairness_weight is None else float(ranker.fairness_weight)

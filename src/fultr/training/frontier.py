@@ -18,14 +18,14 @@ from fultr.errors import InputError
 from fultr.files import write_text
 from fultr.plots import draw_frontier, frontier_on, new_axes
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.fair_ranker import FairRanker, paper_settings
+from fultr.training.cross_fitting import CrossFit, Policies
+from fultr.training.fair_ranker import FairRanker, train_all_as_paper
 from fultr.training.goals import Penalised, squared
 from fultr.training.objective import Measured
 from fultr.training.overlap import training_evidence
-from fultr.training.paper_protocol import train_as_paper
-from fultr.training.preparation import Prepared, prepare
-from fultr.training.solving import Solver, Watcher
-from fultr.training.sources import single_impressions, source_of
+from fultr.training.preparation import Prepared
+from fultr.training.solving import Watcher
+from fultr.training.sources import source_of
 
 FAIRNESS_WEIGHTS = (0.0, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """The paper's."""
@@ -35,8 +35,10 @@ FAIRNESS_WEIGHTS = (0.0, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 class FrontierPoint:
     """One trained policy: its settings, and its utility and disparity on training and validation clicks.
 
-    `disparity` is sqrt(sum of D_ij^2), |D| for two groups. `chosen` marks, for each fairness weight and seed,
-    the cost of large parameters (`l2`) that did best on validation clicks.
+    `disparity` is sqrt(sum of D_ij^2), |D| for two groups. Validation clicks are those that a policy was not
+    trained on: the ones given, or those of each fold that was left out. `l2` is what moving away from the
+    most useful policy cost; or large parameters, where that was a single number. `chosen` marks, for each
+    fairness weight and seed, the one that did best on validation clicks.
     """
 
     fairness_weight: float
@@ -56,8 +58,8 @@ class Frontier:
     ----------
     points
         All policies that were trained.
-    parameters
-        Their parameters, one row each.
+    policies
+        The same in that order, those of each seed together.
     ranker
         An untrained ranker with the settings of the sweep.
     ready
@@ -69,13 +71,13 @@ class Frontier:
     def __init__(
         self,
         points: Sequence[FrontierPoint],
-        parameters: NDArray[np.float64],
+        policies: Sequence[Policies],
         ranker: FairRanker,
         ready: Prepared,
         evidence: tuple[str, ...] | None = None,
     ) -> None:
         self.points = tuple(points)
-        self.parameters = parameters
+        self._policies = [(some, number) for some in policies for number in range(len(some))]
         self._ranker = ranker
         self._ready = ready
         self._evidence = evidence
@@ -110,7 +112,10 @@ class Frontier:
                 lowest = min(point.valid_disparity for point in self.chosen)
                 problem = f"no policy of the sweep stays below it; the lowest is {lowest:.6g}"
                 raise InputError(problem, column="max_disparity", value=max_disparity)
-            most = {point: self._ready.most_disparity(self._parameters_of(point)) for point in fit}
+            most = {}
+            for point in fit:
+                policies, number = self._policy_of(point)
+                most[point] = policies.most_disparity(number)
             fit = [point for point in fit if most[point] <= max_disparity]
             if not fit:
                 raise self._ready.unknown_merit(min(most.values()), max_disparity)
@@ -125,13 +130,16 @@ class Frontier:
 
     def ranker(self, point: FrontierPoint) -> FairRanker:
         """Return the trained ranker of a point."""
+        policies, number = self._policy_of(point)
         made: FairRanker = clone(self._ranker)
-        made.set_params(fairness_weight=point.fairness_weight, l2=point.l2, seed=point.seed)
+        made.set_params(fairness_weight=point.fairness_weight, seed=point.seed)
+        if not policies.start.is_trained:
+            made.set_params(l2=point.l2)
         made.training_evidence_ = self._evidence
-        return made.take(self._ready, self._parameters_of(point), point.l2, point.fairness_weight)
+        return made.set_choice(self._ready, policies.choice(number))
 
-    def _parameters_of(self, point: FrontierPoint) -> NDArray[np.float64]:
-        return np.asarray(self.parameters[self.points.index(point)])
+    def _policy_of(self, point: FrontierPoint) -> tuple[Policies, int]:
+        return self._policies[self.points.index(point)]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all policies as plain values."""
@@ -184,9 +192,10 @@ def sweep(
     watch: Watcher | None = None,
     **settings: Any,
 ) -> Frontier:
-    """Train a policy for every fairness weight, cost of large parameters and seed.
+    """Train a policy for every fairness weight and seed.
 
-    Where the scorer allows it (a linear one does), all of them are trained together.
+    Where the scorer allows it (a linear one does), all of them are trained together. As in `FairRanker`, each
+    is judged on clicks that it was not trained on.
 
     Parameters
     ----------
@@ -195,9 +204,10 @@ def sweep(
     fairness_weights
         The lambdas; by default the paper's.
     l2
-        Costs of large parameters to choose from, for each lambda on validation clicks.
+        Costs of large parameters to choose from for the most useful policy; or one, with which all policies
+        are trained from nothing.
     seeds
-        Of the initial parameters; the split by query is that of the first.
+        Of the initial parameters; folds are drawn with the first.
     ranker, settings
         A ranker with all other settings, or the settings themselves.
     """
@@ -214,65 +224,41 @@ def sweep(
     aside = None if valid is None else source_of(valid, impressions=impressions)
     source = source_of(X, impressions=impressions)
     evidence = training_evidence(source, aside)
-    ready = prepare(base, source, aside)
-    grid = [
-        (float(weight), float(cost), int(seed)) for seed in seeds for weight in weights for cost in ready.l2
-    ]
-    columns = [np.array(column) for column in zip(*grid, strict=True)]
-    parameters = _train(base, ready, columns, checkpoints, watch)
-    return Frontier(_points(ready, columns, parameters), parameters, base, ready, evidence)
+    ready = base.prepare(source, aside)
+    policies = [_train(base, ready, weights, int(seed), len(seeds) > 1, checkpoints, watch) for seed in seeds]
+    points = [point for some in policies for point in _points(some)]
+    return Frontier(points, policies, base, ready, evidence)
 
 
 def _train(
     base: FairRanker,
     ready: Prepared,
-    columns: list[NDArray[Any]],
+    weights: NDArray[np.float64],
+    seed: int,
+    several_seeds: bool,
     checkpoints: Checkpoints,
     watch: Watcher | None,
-) -> NDArray[np.float64]:
-    weights, costs, seeds = columns
+) -> Policies:
+    """Train a policy for every fairness weight and cost of large parameters."""
     if base.protocol == "paper":
-        source = single_impressions(ready.source, "the paper's protocol")
-        found = [
-            train_as_paper(
-                source,
-                ready.weighing,
-                ready.model,
-                fairness_weight=float(weight),
-                l2=float(cost),
-                valid=ready.valid_task,
-                seed=int(seed),
-                checkpoints=checkpoints,
-                settings=paper_settings(base),
-                stage=f"paper-{number}",
-                watch=watch,
-            ).parameters
-            for number, (weight, cost, seed) in enumerate(zip(weights, costs, seeds, strict=True))
-        ]
-        return np.stack(found)
-    solver = Solver(
-        ready.task,
-        ready.model,
-        costs,
-        entropy_weight=base.entropy_weight or 0.0,
-        seed=seeds,
-        checkpoints=checkpoints,
-        watch=watch,
-    )
-    early = ready.early_stopping
-    return solver.penalised(weights, early).parameters
+        grid = [(float(weight), float(cost), seed) for weight in weights for cost in ready.l2]
+        return train_all_as_paper(base, ready, grid, checkpoints, watch)[0]
+    fit = CrossFit(base, ready, checkpoints, watch, seed if several_seeds else None)
+    start = fit.start()
+    if weights.any():
+        fit.is_within_noise(start)
+    pairs = np.meshgrid(weights, start.costs, indexing="ij")
+    return fit.trained(start, *(grid.reshape(-1) for grid in pairs))
 
 
-def _points(
-    ready: Prepared, columns: list[NDArray[Any]], parameters: NDArray[np.float64]
-) -> list[FrontierPoint]:
-    weights, costs, seeds = columns
-    train, valid = ready.measure_training(parameters), ready.measure_validation(parameters)
+def _points(policies: Policies) -> list[FrontierPoint]:
+    weights = policies.fairness_weights
+    train, valid = policies.measure(), policies.judge()
     value = Penalised(weights)(*valid).value
-    best: dict[tuple[float, int], int] = {}
-    for number, key in enumerate(zip(weights, seeds, strict=True)):
-        if key not in best or value[number] > value[best[key]]:
-            best[key] = number
+    best: dict[float, int] = {}
+    for number, weight in enumerate(weights):
+        if weight not in best or value[number] > value[best[weight]]:
+            best[weight] = number
     kept = set(best.values())
 
     def disparity(measured: Measured) -> NDArray[np.float64]:
@@ -281,8 +267,8 @@ def _points(
     return [
         FrontierPoint(
             fairness_weight=float(weights[number]),
-            l2=float(costs[number]),
-            seed=int(seeds[number]),
+            l2=float(policies.costs[number]),
+            seed=policies.fit.seed,
             train_utility=float(train.utility[number]),
             train_disparity=float(disparity(train)[number]),
             valid_utility=float(valid.utility[number]),

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.errors import FultrError
 from fultr.training.goals import Limited, Penalised, squared
 from fultr.training.objective import Measured
-from fultr.training.solving import Solution, Solver
+from fultr.training.solving import WITHOUT_PRICE, Solution, Solver
 
 Array = NDArray[np.float64]
 
@@ -39,12 +40,22 @@ SETTLED = 0.02
 STIFFER, PROGRESS = 4.0, 0.25
 """Missing a limit costs so many times more where a turn leaves more than this share of what was missed."""
 
-WITHOUT_PRICE = 1e6
-"""A fairness weight so large that utility does not count."""
-
 HOPELESS, GIVEN_UP, FAR = 0.9, 5, 1.1
 """A limit is out of reach if so many turns in a row each leave more than this share of what was missed, still
 this many times the limit: close to it, the price must first rise until what is missed counts."""
+
+
+class UnreachableLimitError(FultrError):
+    """No policy was found that respects the limit; `lowest` is the lowest disparity found."""
+
+    def __init__(self, limit: float, lowest: float) -> None:
+        self.limit = limit
+        self.lowest = lowest
+        super().__init__(
+            f"no policy was found whose disparity on the training clicks is at most {limit:g}; the lowest"
+            f" found is {lowest:.6g}. Raise max_disparity, or ask for the fairest policy at a price with"
+            " min_utility"
+        )
 
 
 def most_useful(solver: Solver, max_disparity: float) -> Solution:
@@ -79,7 +90,8 @@ def fairest(solver: Solver, min_utility: float) -> Solution:
     low, high = np.full(least.size, LOWEST_POWER), np.full(least.size, HIGHEST_POWER)
     power = high
     for turn in range(BISECTIONS):
-        found = _priced(solver, unit * 10**power, points, f"fairest-{turn}")
+        found = solver.penalised(unit * 10**power, points, f"fairest-{turn}")
+        found = replace(found, measured=solver.measure(found.parameters, "double"))
         enough = found.measured.utility >= least
         kept = _either(enough & (found.root_disparity < kept.root_disparity), found, kept)
         low, high = np.where(enough, power, low), np.where(enough, high, power)
@@ -88,20 +100,6 @@ def fairest(solver: Solver, min_utility: float) -> Solution:
             break
         power, points = (low + high) / 2, found.parameters
     return kept
-
-
-def _priced(solver: Solver, weight: Array, points: Array, stage: str) -> Solution:
-    """Maximise U - lambda |D|^2 - l2 |w|^2 / 2; divided by 1 + lambda, as the paper's objective is."""
-    scaled = copy(solver)
-    scaled.l2 = solver.l2 / (1 + weight)
-    parameters, iterations = scaled.maximise(stage, Penalised(weight), points)
-    return Solution(
-        parameters,
-        solver.measure(parameters, "double"),
-        multiplier=np.minimum(weight, WITHOUT_PRICE),
-        held=np.ones(weight.size, dtype=bool),
-        iterations=iterations,
-    )
 
 
 def _free(solver: Solver) -> Solution:

@@ -99,6 +99,9 @@ class Scores(ABC):
     most_iterations: int
     """Steps of training after which what more would gain is not worth its time."""
 
+    is_most_useful: bool = False
+    """Whether the initial parameters are those of the most useful policy already."""
+
     @property
     @abstractmethod
     def size(self) -> int:
@@ -204,6 +207,8 @@ class CentredModel(Scores):
     temperature
         T.
     """
+
+    is_most_useful = True
 
     def __init__(self, model: Model, centre: Array, temperature: float) -> None:
         self.model, self.centre, self.temperature = model, centre, temperature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -164,3 +164,14 @@ def softmax_entropies(scores: Array, offsets: NDArray[np.int64]) -> tuple[Array,
     surprise = np.where(share > 0, share * logarithm, 0.0)
     entropy = -np.add.reduceat(surprise, starts, axis=1)
     return entropy, -(surprise + share * entropy.repeat(lengths, axis=1))
+
+
+def measure(task: Task, model: Scores, parameters: Array, accuracy: Accuracy = "single") -> Measured:
+    """Return utility and disparity of policies on a task, one row of parameters each."""
+    objective = Objective(task, model, np.zeros(1), accuracy=accuracy)
+    return stacked(map(objective.measure, [parameters] if model.together else parameters[:, None]))
+
+
+def stacked(measured: Iterable[Measured]) -> Measured:
+    """Return measures of one policy after another."""
+    return Measured(*(np.concatenate(field) for field in zip(*measured, strict=True)))

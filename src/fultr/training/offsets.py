@@ -20,12 +20,12 @@ from fultr.evaluation.bootstrap import checked_level
 from fultr.evaluation.clustered import Estimates, disparity_estimates, root_bounds, utility_estimates
 from fultr.evaluation.clusters import clusters_of
 from fultr.evaluation.inputs import checked_source, ranker_of
-from fultr.expectation.exact import Problems, exact_values
+from fultr.expectation.exact import Accuracy, Problems, exact_values
 from fultr.policy import PlackettLuce, ScoredPolicy
 from fultr.training.goals import squared
 from fultr.training.limits import fairest, most_useful
 from fultr.training.models import Scores
-from fultr.training.objective import Objective
+from fultr.training.objective import Measured, measure
 from fultr.training.preparation import NO_TWO_GROUPS, has_two_groups
 from fultr.training.solving import Solver
 from fultr.training.sources import noise_of, position_bias_of
@@ -248,9 +248,14 @@ def fair_offsets(
     )
 
 
+def is_supported(task: Task) -> bool:
+    """Say whether the disparity on new queries can be bounded: whether nothing in the log is unknown."""
+    return task.disparity.unseen is None and not task.disparity.empties_dropped
+
+
 def check_supported(task: Task) -> None:
-    """Refuse a log whose disparity on new queries cannot be bounded: something in it is not known."""
-    if task.disparity.unseen is not None or task.disparity.empties_dropped:
+    """Refuse a log whose disparity on new queries cannot be bounded."""
+    if not is_supported(task):
         problem = "needs a log that kept all impressions, and without candidates that were never shown"
         raise InputError(
             f"{problem} ({{shown_only()}} leaves them out)", column="log", options=["shown_only()"]
@@ -268,13 +273,15 @@ def best_temperature(task: Task, scores: Array) -> tuple[float, float]:
     mean = np.add.reduceat(scores, starts) / lengths
     spread = float(np.sqrt(((scores - mean.repeat(lengths)) ** 2).mean())) or 1.0
     temperatures = [spread / sharpness for sharpness in SHARPNESS]
-    none = np.zeros((1, max(len(task.data.group_names) - 1, 0)))
-    utility = [
-        float(Objective(task, OffsetScores(task.data, scores / one), np.zeros(1)).measure(none).utility[0])
-        for one in temperatures
-    ]
+    utility = [float(measure_scores(task, scores / one).utility[0]) for one in temperatures]
     best = int(np.argmax(utility))
     return temperatures[best], utility[best]
+
+
+def measure_scores(task: Task, scores: Array, accuracy: Accuracy = "single") -> Measured:
+    """Return utility and disparity of the policy of known scores of rows."""
+    model = OffsetScores(task.data, scores)
+    return measure(task, model, np.zeros((1, max(model.size, 0))), accuracy)
 
 
 def estimates_of(task: Task, scores: Array) -> tuple[Estimates, Estimates]:

@@ -27,7 +27,7 @@ from fultr.arguments import finite_number
 from fultr.errors import InputError, WriteError
 from fultr.files import write_text
 from fultr.training.checkpoints import Tensors
-from fultr.training.fair_ranker import UnreachableLimitError
+from fultr.training.limits import UnreachableLimitError
 from fultr.training.offsets import UnsupportedLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
 from fultr.training.solving import Settled

@@ -44,7 +44,7 @@ PLAIN = (
 )
 """Settings that are plain values."""
 
-ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds": 4}
+ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds": 0}
 """Settings that were added later, and what policies that were saved before have been trained with."""
 
 

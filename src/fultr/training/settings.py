@@ -33,7 +33,8 @@ def check_settings(settings: dict[str, Any]) -> None:
         if settings[name] is not None:
             checked_number(settings[name], name, rule, holds)
     rule = "must be 0 or more and less than 1"
-    checked_number(settings["valid_share"], "valid_share", rule, lambda got: 0 <= got < 1)
+    if settings["valid_share"] is not None:
+        checked_number(settings["valid_share"], "valid_share", rule, lambda got: 0 <= got < 1)
     if settings["l2"] is not None:
         costs = number_array(settings["l2"], "l2")
         if costs.ndim > 1 or not costs.size or not np.isfinite(costs).all() or (costs < 0).any():
@@ -66,7 +67,8 @@ def _check_cross_fitting(settings: dict[str, Any]) -> None:
     fairness, confidence = settings["fairness"], settings["confidence"]
     if fairness not in ("training", "offsets"):
         raise InputError("must be 'training' or 'offsets'", column="fairness", value=fairness)
-    whole_number(settings["folds"], "folds", least=2)
+    if whole_number(settings["folds"], "folds", least=0) == 1:
+        raise InputError("must be 2 or more, or 0 to leave out nothing", column="folds", value=1)
     if confidence is not None:
         checked_level(confidence, "confidence")
         if settings["max_disparity"] is None:

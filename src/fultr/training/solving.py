@@ -6,6 +6,7 @@ Several configurations are trained at once where the model allows it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,16 @@ from fultr.training import lbfgs
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.goals import Goal, Penalised, squared
 from fultr.training.models import Scores
-from fultr.training.objective import Measured, Objective
+from fultr.training.objective import Measured, Objective, measure
 from fultr.training.task import Task
 
 Array = NDArray[np.float64]
 
 TOLERANCE = 1e-6
 """The gain of a step, relative to the value, below which training has settled."""
+
+WITHOUT_PRICE = 1e6
+"""A fairness weight so large that utility does not count."""
 
 ENTROPY_DECAY, LEAST_ENTROPY = 1 / 3, 1e-3
 """An entropy bonus is divided by 3 each time training has settled, as in the paper, and ends below this."""
@@ -66,30 +70,6 @@ EARLY_STOPS = (10, 20, 40, 70)
 """Iterations after which training may stop early: networks that settle have learned the log by heart."""
 
 
-@dataclass(frozen=True)
-class EarlyStopping:
-    """Takes, of the parameters on the way to the end, those that do best elsewhere.
-
-    Parameters
-    ----------
-    measure
-        Returns utility and disparity on validation clicks, one row of parameters each.
-    stops
-        Iterations after which training may stop; it may always go on to the end.
-    """
-
-    measure: Callable[[Array], Measured]
-    stops: tuple[int, ...] = EARLY_STOPS
-
-    def best(self, goal: Goal, search: lbfgs.Search) -> Array:
-        """Return the best parameters of each configuration, by the goal on validation clicks."""
-        candidates = np.concatenate([search.marks, search.point[:, None]], axis=1)
-        count, choices, size = candidates.shape
-        goals = goal.pick(np.repeat(np.arange(count), choices))
-        values = goals(*self.measure(candidates.reshape(-1, size))).value.reshape(count, choices)
-        return np.asarray(candidates[np.arange(count), values.argmax(axis=1)])
-
-
 class KeptStops:
     """Keeps, of the parameters on the way to the end, those at every stop, to choose from later.
 
@@ -103,11 +83,9 @@ class KeptStops:
         self.stops = stops
         self.kept: list[Array] = []
 
-    def best(self, goal: Goal, search: lbfgs.Search) -> Array:
-        """Keep the parameters of all stops, and return those of the end."""
-        del goal
+    def keep(self, search: lbfgs.Search) -> None:
+        """Keep the parameters of all stops and of the end."""
         self.kept.append(np.concatenate([search.marks, search.point[:, None]], axis=1))
-        return search.point
 
     @property
     def parameters(self) -> Array:
@@ -164,23 +142,34 @@ class Solver:
         """The parameters from which training starts."""
         return np.stack([self.model.initial(int(seed)) for seed in self.seed])
 
-    def penalised(self, fairness_weight: Array, early: EarlyStopping | None = None) -> Solution:
-        """Maximise (U - lambda |D|^2) / (1 + lambda) - l2 |w|^2 / 2 for each configuration."""
+    def penalised(
+        self, fairness_weight: Array, points: Array | None = None, stage: str = "penalised"
+    ) -> Solution:
+        """Maximise U - lambda |D|^2 - l2 |w|^2 / 2 for each configuration, from some points on.
+
+        It is divided by 1 + lambda, which keeps its slopes of one size.
+        """
         weight = np.broadcast_to(np.asarray(fairness_weight, dtype=np.float64), self.l2.shape)
-        parameters, iterations = self.maximise("penalised", Penalised(weight), self.initial, early)
+        points = self.initial if points is None else points
+        scaled = copy(self)
+        scaled.l2 = self.l2 / (1 + weight)
+        moves = (weight > 0) | (not self.model.is_most_useful)
+        iterations = np.zeros(weight.size, dtype=np.int64)
+        parameters = points
+        if moves.any():
+            parameters, iterations = scaled.maximise(stage, Penalised(weight), points)
+        parameters = np.where(moves[:, None], parameters, self.initial)
         return Solution(
             parameters,
             self.measure(parameters),
-            multiplier=weight,
+            multiplier=np.minimum(weight, WITHOUT_PRICE),
             held=np.ones(weight.size, dtype=bool),
             iterations=iterations,
         )
 
     def measure(self, parameters: Array, accuracy: Accuracy = "single") -> Measured:
         """Return utility and disparity of each configuration on the training task."""
-        objective = Objective(self.task, self.model, np.zeros(1), accuracy=accuracy)
-        parts = [objective.measure(parameters[some]) for some in self._shifts()]
-        return Measured(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+        return measure(self.task, self.model, parameters, accuracy)
 
     def _shifts(self) -> list[NDArray[np.int64]]:
         """Return the configurations that are trained together."""
@@ -192,10 +181,10 @@ class Solver:
         return Objective(self.task, self.model, self.l2[some], bonus, accuracy=self.accuracy)
 
     def maximise(
-        self, stage: str, goal: Goal, points: Array, early: EarlyStopping | KeptStops | None = None
+        self, stage: str, goal: Goal, points: Array, kept: KeptStops | None = None
     ) -> tuple[Array, NDArray[np.int64]]:
         """Return the best parameters for a goal, from the given ones on, and the steps it took."""
-        stops = () if early is None else early.stops
+        stops = () if kept is None else kept.stops
         found, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
         for number, some in enumerate(self._shifts()):
             for turn, bonus in enumerate(self._bonuses()):
@@ -204,8 +193,8 @@ class Solver:
                 search = self._search(name, goal.pick(some), objective, found[some], stops)
                 found[some] = search.point
                 iterations[some] += search.iterations
-            if early is not None:
-                found[some] = early.best(goal.pick(some), search)
+            if kept is not None:
+                kept.keep(search)
         return found, iterations
 
     def _bonuses(self) -> list[float]:
