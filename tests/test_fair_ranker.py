@@ -210,9 +210,7 @@ def test_disparity_within_its_noise_is_not_chased(log: ClickLog) -> None:
     useful = FairRanker(0.0).fit(log)
     given: list[dict[str, Any]] = [{"fairness_weight": 2.0}, {"min_utility": 0.9}]
     for settings in given:
-        with pytest.warns(
-            fultr.FultrWarning, match=r"most useful policy on left-out clicks.*is within its noise"
-        ):
+        with pytest.warns(fultr.FultrWarning, match="on left-out clicks.*is within its noise"):
             kept = FairRanker(**settings).fit(log)
         np.testing.assert_array_equal(kept.predict(log.data), useful.predict(log.data))
     # a limit holds on the training clicks all the same

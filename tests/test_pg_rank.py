@@ -413,22 +413,23 @@ def test_the_cost_of_large_parameters_is_chosen_on_validation_impressions() -> N
 
 
 def test_pg_rank_is_training_for_the_utility_of_clicks() -> None:
-    log, test = clicks_on(lists()), lists(seed=9)
-    for settings in ({}, {"model": "mlp", "hidden": [3], "l2": 0.01, "scale_features": True}):
-        found = PGRank(**settings).fit(log)  # type: ignore[arg-type]
-        other = FairRanker(fairness_weight=0, utility_ips=False, **settings).fit(log)  # type: ignore[arg-type]
+    log, valid, test = clicks_on(lists()), clicks_on(lists(seed=8)), lists(seed=9)
+    given: list[dict[str, Any]] = [{}, {"model": "mlp", "hidden": [3], "l2": 0.01, "scale_features": True}]
+    for settings in given:
+        found = PGRank(**settings).fit(log, valid=valid)
+        other = FairRanker(fairness_weight=0, utility_ips=False, **settings).fit(log, valid=valid)
         np.testing.assert_array_equal(found.predict(test), other.predict(test))
         np.testing.assert_array_equal(found.training_queries_, other.training_queries_)
-    weighted = FairRanker(fairness_weight=0).fit(log)
-    assert np.abs(PGRank().fit(log).predict(test) - weighted.predict(test)).max() > 0.01
+    weighted = FairRanker(fairness_weight=0).fit(log, valid=valid)
+    assert np.abs(PGRank().fit(log, valid=valid).predict(test) - weighted.predict(test)).max() > 0.01
 
 
 def test_without_a_fairness_weight_fair_pg_rank_is_pg_rank() -> None:
-    log, test, settings = clicks_on(lists()), lists(seed=9), {"l2": 0.01, "valid_share": 0}
-    naive = PGRank(**settings).fit(log).predict(test)  # type: ignore[arg-type]
-    weighted = FairRanker(fairness_weight=0, **settings).fit(log).predict(test)  # type: ignore[arg-type]
+    log, test = clicks_on(lists()), lists(seed=9)
+    naive = PGRank(l2=0.01, valid_share=0).fit(log).predict(test)
+    weighted = FairRanker(fairness_weight=0, l2=0.01, folds=0).fit(log).predict(test)
     for ips, expected in ((False, naive), (True, weighted)):
-        found = FairPGRank(0.0, ips=ips, **settings).fit(log).predict(test)  # type: ignore[arg-type]
+        found = FairPGRank(0.0, ips=ips, l2=0.01, valid_share=0).fit(log).predict(test)
         np.testing.assert_allclose(found, expected, atol=0.02)
 
 
