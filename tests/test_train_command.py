@@ -79,9 +79,9 @@ def test_train_writes_a_policy_and_what_it_achieves(
         assert text in printed
     # the policy in the file is the one whose numbers are reported
     ranker = load(out / "policy.safetensors")
-    log = read_log(clicks)
-    valid = log.split(0.2, 0)[1]
-    assert evaluate(ranker, valid).dcg == pytest.approx(found["validation"]["dcg"], rel=1e-12)
+    assert evaluate(ranker, read_log(clicks)).dcg == pytest.approx(found["training"]["utility"], rel=1e-6)
+    assert ranker.validation_ is not None
+    assert ranker.validation_["dcg"] == found["validation"]["dcg"] < found["training"]["utility"]
     low, high = found["validation"]["intervals"]["dcg"]
     assert f"{low:.4f} to {high:.4f}" in printed
     config = json.loads((out / "config.json").read_text())
@@ -238,7 +238,8 @@ def test_severe_findings_are_repeated(
         (("--l2", "a"), "--l2 takes numbers such as 0.01,0.1"),
         (("--l2", -1), "--l2: must be one or more finite numbers"),
         (("--hidden", "2.5"), "--hidden takes whole numbers"),
-        (("--valid-share", 0), "--valid-share: without validation clicks, l2 must be a single number"),
+        (("--folds", 0), "--folds: without left-out clicks, l2 must be a single number"),
+        (("--valid-share", 0.1), "--valid-share is for --protocol paper; see --folds"),
         (("--valid-share", 0.1, "--valid", "x"), "give --valid or --valid-share, not both"),
         (("--eta", 1, "--bias", "x"), "give --eta or --bias, not both"),
         (("--protocol", "paper", "--max-disparity", 1), "--max-disparity: the paper's protocol"),
@@ -405,8 +406,8 @@ def test_sweep_writes_a_frontier_and_its_policies(
         *("frontier.csv", "frontier.json", "frontier.png", "frontier.svg"),
     }
     rows = json.loads((folder / "frontier.json").read_text())
-    assert len(rows) == 6
-    assert len((folder / "frontier.csv").read_text().splitlines()) == 7
+    assert len(rows) == 9
+    assert len((folder / "frontier.csv").read_text().splitlines()) == 10
     found = json_of(capsys, *arguments, "--resume")
     assert [row["fairness_weight"] for row in found["policies"]] == [0, 0.5, 10]
     for row in found["policies"]:
@@ -434,7 +435,7 @@ def test_sweep_over_seeds_and_without_validation(
         "mlp",
         "--hidden",
         2,
-        "--valid-share",
+        "--folds",
         0,
     )
     found = json_of(capsys, *common, "--seeds", "3,4", "--out", tmp_path / "s")
