@@ -158,14 +158,17 @@ def test_demo_learns_a_fair_policy_and_writes_what_it_found(
     out = tmp_path / "demo"
     code, shown, _ = result_of(capsys, "demo", "--out", out)
     assert code == 0
-    assert "purpose:A43: exposure / merit" in shown
+    assert "with 95% confidence; it keeps" in " ".join(shown.split())
     with (out / "policies.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    of_log = {row["policy"]: row for row in rows if row["lists"] == "train" and row["group"] == "other"}
-    logged, naive, fair = of_log.values()
-    assert abs(float(fair["disparity"])) < 0.2 * abs(float(logged["disparity"]))
-    assert float(fair["dcg"]) > float(naive["dcg"]) > float(logged["dcg"])
-    assert load(out / "policy.safetensors").training_disparity_ <= 0.002
+    for part in ("train", "test"):
+        logged, naive, fair = {row["policy"]: row for row in rows if row["lists"] == part}.values()
+        assert abs(float(fair["disparity"])) < 0.3 * abs(float(naive["disparity"]))
+        assert abs(float(naive["disparity"])) < abs(float(logged["disparity"]))
+        assert float(fair["dcg"]) > 0.9 * float(naive["dcg"]) > float(logged["dcg"])
+    promised = load(out / "policy.safetensors").new_queries_
+    assert promised is not None
+    assert abs(float(fair["disparity"])) <= promised["disparity"][2] <= 0.5
     for name in ("frontier.png", "frontier.svg", "frontier.csv"):
         assert (out / name).stat().st_size > 1000
 
