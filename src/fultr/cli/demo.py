@@ -172,12 +172,12 @@ def _shown(limited: FairRanker, found: dict[str, dict[str, Evaluation]]) -> str:
     )
     if limited.confidence is None:
         return (
-            f"{change}, which was trained to have {limited.training_disparity_:.2f}; its clicks say {value:.2f},"
-            f" anything from {low:.2f} to {high:.2f}: so few people cannot tell more."
+            f"{change}, which was trained to have {limited.training_disparity_:.2f}; its clicks say"
+            f" {value:.2f}, anything from {low:.2f} to {high:.2f}: so few people cannot tell more."
         )
     return (
-        f"{change}, whose clicks promised at most {high:.2f} with {limited.confidence:.0%} confidence; it keeps"
-        f" {fair.dcg / naive.dcg:.0%} of the DCG."
+        f"{change}, whose clicks promised at most {high:.2f} with {limited.confidence:.0%} confidence; it"
+        f" keeps {fair.dcg / naive.dcg:.0%} of the DCG."
     )
 
 
