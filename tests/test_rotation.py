@@ -91,7 +91,7 @@ def test_a_fixed_ranking_stays_as_it_is() -> None:
 
 def test_a_trained_policy_knows_its_bias_and_keeps_its_disparity() -> None:
     log = count(week_of_jobs(1), position_bias=BIAS)
-    ranker = FairRanker(10.0, l2=0.1).fit(log)
+    ranker = FairRanker(10.0, l2=1.0).fit(log)
     target = expected_exposure(ranker.predict(log.data), log.data.offsets, examination_weights(BIAS, 20))
 
     def disparity(exposure: NDArray[np.float64]) -> float:

@@ -71,7 +71,10 @@ def compare(
     bias, known = position_bias_of(position_bias, log, depth), noise_of(noise, log)
     train, checked = with_validation(log, valid, valid_share, seed)
     lists = lists_with_groups(test, log.data.group_names)
-    world = World(train, checked, bias, known, None, None, lists, seed, always_corrected=True, top_k=top_k)
+    whole = log if valid is None else None
+    world = World(
+        train, checked, bias, known, None, None, lists, seed, always_corrected=True, top_k=top_k, whole=whole
+    )
     rows = []
     for name in dict.fromkeys(methods):
         method = METHODS[name]

@@ -82,6 +82,8 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
     def train(world: World, weights: Sequence[float]) -> Policies:
         source: Any = world.train if labelled else world.log
         valid: Any = world.train_valid if labelled else world.valid
+        if world.whole is not None:
+            source, valid = world.whole, None
         front = sweep(
             source,
             valid=valid,

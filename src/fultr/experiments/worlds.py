@@ -58,6 +58,9 @@ class World:
         called so, as in the paper's figures.
     top_k
         Positions beyond have no utility; by default all have some.
+    whole
+        The training and validation clicks together, where a share was put aside only for methods that cannot
+        leave out one part after the other; None if validation clicks were given.
     """
 
     log: Source
@@ -71,6 +74,7 @@ class World:
     l2: tuple[float, ...] | None = None
     always_corrected: bool = False
     top_k: int | None = None
+    whole: Source | None = None
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ def _validated(run: Run, policy: TrainedPolicy) -> Measured:
         # clustered by documents that queries share, where the intervals of an evaluation are not
         high, limit = expected["disparity"][2], run.goal.get("max_disparity")
         passes = high <= limit if limit is not None and "confidence" in run.goal else None
-        disparity = within(expected["disparity"][0], expected["disparity"][1:])
+        disparity = within(found.disparity.value, expected["disparity"][1:])
         return replace(found, disparity=disparity, passes=passes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"what it says of its validation is damaged ({type(error).__name__}: {error})"
