@@ -230,7 +230,9 @@ def test_a_limit_that_cannot_be_promised_is_refused_with_what_can(log: fultr.Cou
 @pytest.mark.parametrize(
     "goal", [{"fairness_weight": 10.0}, {"max_disparity": 0.05}, {"min_utility": 0.95}], ids=str
 )
-def test_offsets_serve_every_goal(log: fultr.Counts, goal: dict[str, float]) -> None:
+def test_offsets_serve_every_goal(goal: dict[str, float]) -> None:
+    data = fultr.datasets.synthetic(queries=100, features=6, seed=0).train
+    log = fultr.simulate_clicks(data, RandomRanking(), BIAS, clicks=1_500, seed=0).compact()
     useful = FairRanker(fairness_weight=0.0, fairness="offsets").fit(log)
     fair = FairRanker(**goal, fairness="offsets").fit(log)  # type: ignore[arg-type]
     assert fair.new_queries_ is not None
@@ -241,6 +243,12 @@ def test_offsets_serve_every_goal(log: fultr.Counts, goal: dict[str, float]) -> 
     if "min_utility" in goal:
         assert fair.new_queries_["utility"][0] >= 0.95 * useful.new_queries_["utility"][0] - 1e-6
     np.testing.assert_allclose(fair.coef_, useful.coef_)  # the scorer is the same
+
+
+def test_offsets_do_not_chase_noise(log: fultr.Counts) -> None:
+    with pytest.warns(fultr.FultrWarning, match="is within its noise"):
+        ranker = FairRanker(10.0, fairness="offsets").fit(log)
+    assert set(ranker.offsets_.values()) == {0.0}
 
 
 def test_validation_clicks_take_the_place_of_folds(log: fultr.Counts) -> None:

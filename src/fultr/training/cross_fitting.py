@@ -370,6 +370,8 @@ class CrossFit:
                 offsets = search.below(limit)
             else:
                 offsets = search.promised(limit, ranker.confidence)
+        elif ranker.fairness_weight != 0 and self.is_within_noise(start):
+            offsets = np.zeros(search.model.size)
         elif ranker.min_utility is not None:
             offsets = search.fairest(float(ranker.min_utility))
         else:
