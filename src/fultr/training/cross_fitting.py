@@ -123,7 +123,7 @@ def folds_of(data: RankingDataset, folds: int, seed: int) -> NDArray[np.int64]:
     unit = clusters.of_list[data.list_of_row] if clusters.of_row is None else clusters.of_row
     names, index = np.unique(unit, return_inverse=True)
     if names.size < folds:
-        problem = f"there are only {names.size} independent queries to put into folds; 0 leaves out none, with one l2"
+        problem = f"there are only {names.size} independent queries to put into folds; 0 leaves out none"
         raise InputError(problem, column="folds", value=folds)
     of_unit = np.random.default_rng(seed).permutation(names.size) % folds
     return np.asarray(of_unit[index.reshape(-1)])
