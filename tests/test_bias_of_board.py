@@ -24,8 +24,7 @@ def test_true_disparity_does_not_rise_with_the_fairness_weight() -> None:
         counts = board.counts(position_bias=None)
         estimate = estimate_bias(counts)
         assert estimate.clicks[17] < 20  # at position 18
-        bias = estimate.with_tail("power")
-        fitted[seed] = [true_disparity(board, counts, bias, weight) for weight in FAIRNESS_WEIGHTS]
+        fitted[seed] = [true_disparity(board, counts, estimate, weight) for weight in FAIRNESS_WEIGHTS]
         noisy[seed] = true_disparity(
             board, counts, from_the_last_point(counts), FAIRNESS_WEIGHTS[-1], depth=CANDIDATES
         )

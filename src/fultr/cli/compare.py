@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import read_any, read_impressions
+from fultr.cli.files import read_any, read_impressions, with_groups_by
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
     Depth,
     Eta,
+    GroupBy,
     Json,
     LogReading,
     Seed,
@@ -60,6 +61,7 @@ def compare(
     relevant_from: Annotated[
         float | None, typer.Option(help="Graded judgments from this one on count as relevant.")
     ] = None,
+    group_by: GroupBy = None,
     reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     json: Json = False,
@@ -71,7 +73,7 @@ def compare(
 
     \b
     Example:
-      fultr compare clicks.parquet --methods fultr,fair-pg-rank,fairco --test test.txt --out comparison
+      fultr compare clicks.parquet --methods fultr,fair-pg-rank,fairco --test test.parquet --out comparison
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
     clicks = read_impressions(log, reading)
@@ -80,7 +82,7 @@ def compare(
         clicks, checked = clicks.shown_only(), None if checked is None else checked.shown_only()
     rows = comparison_of(
         clicks,
-        _labelled(test, clicks, relevant_from),
+        _labelled(test, clicks, relevant_from, group_by),
         names,
         valid=checked,
         position_bias=position_bias(eta, bias),
@@ -123,9 +125,10 @@ def _with_ends(row: dict[str, Any], name: str, form: str) -> tuple[str, str]:
     return format(row[name], form), ends
 
 
-def _labelled(file: Path, log: ClickLog, relevant_from: float | None) -> RankingDataset:
+def _labelled(file: Path, log: ClickLog, relevant_from: float | None, group_by: str | None) -> RankingDataset:
     content = read_any(file)
     if content.counts is not None:
         raise InputError("is a click log; methods are compared on lists with relevance", file=file)
+    content = with_groups_by(content, group_by, file)
     lists = with_features(content.data, list(log.data.feature_names), file)
     return lists if relevant_from is None else lists.binarize(relevant_from)

@@ -247,8 +247,8 @@ def _of_part(
         found = estimate_bias(log, method, **given)
     if asked.depth is not None:
         found = found.on_page(asked.depth)
-    else:
-        found = found.with_tail(asked.tail or found.usable_tail)
+    elif asked.tail is not None:
+        found = found.with_tail(asked.tail)
     found.to_position_bias()  # an examination that rises has no power law as its tail
     return found, comparison
 
