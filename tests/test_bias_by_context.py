@@ -192,6 +192,7 @@ def error_of(counts: Counts, weights: Array) -> float:
     return float((weights - expected)[of_phones].sum() / expected[of_phones].sum())
 
 
+@pytest.mark.statistical
 def test_weights_by_device_are_unbiased_where_one_curve_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert Path.cwd() == tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "code"), named(blocks("python")))
 def test_python_examples_run_and_print_what_they_say(
     folder: Path, capsys: pytest.CaptureFixture[str], page: Path, code: str
@@ -133,6 +134,7 @@ def is_one_command(line: str) -> bool:
     return line.startswith("fultr ") and not set("|&;<>()$`*?") & set("".join(words_of(line)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "code"), named(COMMANDS))
 def test_shell_examples_run(folder: Path, capsys: pytest.CaptureFixture[str], page: Path, code: str) -> None:
     """Plain commands run in this process, and what needs a shell in one."""
@@ -155,6 +157,7 @@ def run_in_shell(folder: Path, code: str) -> None:
     assert done.returncode == 0, f"{code}: {done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_example_scripts_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: Path

@@ -35,6 +35,8 @@ from tests.commands import json_of, result_of
 from tests.job_board import job_board
 from tests.shown_jobs import job_board as shown_jobs
 
+pytestmark = pytest.mark.slow
+
 BIAS = PositionBias.power(1.0)
 QUICK = ("--max-disparity", 0.3, "--l2", 0.1)
 FEW_CLICKS = "fultr: warning: No disparity of the logged ranking can be shown in this log: "
