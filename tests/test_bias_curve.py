@@ -149,6 +149,7 @@ def test_widened_intervals_hold_percentiles_and_their_mirror_image() -> None:
     assert high == pytest.approx([0.7, 0.5, 1.0])
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("impressions", "most"), [(800, 0.4), (3_000, 0.15)])
 def test_the_tail_does_not_hang_on_the_last_position(impressions: int, most: float) -> None:
     """The error of log v at position 30 is at most about half of what going on from the last value gives."""
