@@ -301,6 +301,7 @@ def no_other_biases(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("no_other_biases")
 @pytest.mark.parametrize("groups", [2, 4])
 def test_intervals_cover_the_truth(groups: int) -> None:

@@ -192,6 +192,7 @@ def error_of(counts: Counts, weights: Array) -> float:
     return float((weights - expected)[of_phones].sum() / expected[of_phones].sum())
 
 
+@pytest.mark.statistical
 def test_weights_by_device_are_unbiased_where_one_curve_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +224,7 @@ def test_weights_by_device_are_unbiased_where_one_curve_is_not(
     assert abs(np.mean(estimated)) < abs(np.mean(pooled)) / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["by device", "estimates by device", "estimate"])
 def test_rankers_sweeps_evaluations_and_audits_take_any_kind(kind: str) -> None:
     bias: Any = BY_DEVICE

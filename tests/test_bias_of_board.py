@@ -12,6 +12,8 @@ from fultr.expectation import examination_weights
 from fultr.policy.rotation import expected_exposure
 from tests.job_board import BIAS, CANDIDATES, LONGEST_PAGE, JobBoard, job_board
 
+pytestmark = pytest.mark.statistical
+
 FAIRNESS_WEIGHTS = (0.0, 1.0, 10.0, 30.0)
 LOGS = 6
 

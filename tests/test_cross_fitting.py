@@ -25,6 +25,8 @@ from fultr.training.offsets import best_temperature
 from fultr.training.preparation import prepare
 from fultr.training.task import Task, Weighing
 
+pytestmark = pytest.mark.slow
+
 BIAS = PositionBias.power(1.0)
 
 
@@ -330,6 +332,7 @@ def test_a_log_without_groups_has_no_offsets() -> None:
         FairRanker(fairness="offsets", position_bias=BIAS).fit(data)
 
 
+@pytest.mark.statistical
 def test_promises_are_kept_on_new_queries() -> None:
     """Of limits promised with 90% confidence at most 10% are broken, up to the error of the count."""
     truth = lists(3_000, seed=1_000)

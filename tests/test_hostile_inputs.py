@@ -19,6 +19,7 @@ import pytest
 
 from fultr import InputError, datasets, read_letor, read_log
 from fultr.cli.main import run
+from tests.commands import refusal
 
 GOOD: dict[str, list[Any]] = {
     "impression_id": [1, 1, 2, 2],
@@ -91,14 +92,7 @@ def write(table: dict[str, list[Any]], path: Path) -> Path:
 
 def refused_by_command(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: object) -> str:
     """Run a command that must refuse its input: exit code 2, one line, nothing written."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    code = run([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    assert code == 2, captured.err
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1, captured.err
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    return captured.err.strip()
+    return refusal(capsys, *arguments, unchanged=folder).strip()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -280,6 +280,7 @@ def test_ids_that_only_number_the_candidates_of_a_query_connect_nothing() -> Non
     assert np.unique(clusters_of(pairs).of_list).size == 30
 
 
+@pytest.mark.statistical
 def test_bounds_hold_for_all_policies_at_once() -> None:
     rng = np.random.default_rng(9)
     root = rng.normal(size=(5, 5))

@@ -212,6 +212,7 @@ def test_rankings_are_those_of_the_plackett_luce_model_of_the_seed(
     assert (tmp_path / "rankings.csv").read_text() == first
 
 
+@pytest.mark.statistical
 def test_the_first_position_follows_the_softmax(
     held_out: RankingDataset,
     ranker: FairRanker,

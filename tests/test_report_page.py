@@ -18,6 +18,8 @@ from fultr.cli.main import run
 from fultr.report.sentences import number_text
 from tests.browser import BROWSERS, DESKTOP, PHONE, Browser
 
+pytestmark = pytest.mark.browser
+
 HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(2)> \"'&amp;"]
 """Names of groups that would run as scripts where they are not escaped."""
 

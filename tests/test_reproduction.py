@@ -25,6 +25,8 @@ from fultr.experiments.runs import Archive, Row, Run, perform_all
 from fultr.experiments.worlds import Conditions, make_world
 from tests.commands import refusal, result_of
 
+pytestmark = pytest.mark.slow
+
 SPLITS = 3
 
 

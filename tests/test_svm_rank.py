@@ -423,6 +423,7 @@ class TestChoice:
         assert "clip" not in ClickSVMRank().get_params()
 
 
+@pytest.mark.statistical
 def test_propensities_make_up_for_a_logging_policy_that_errs() -> None:
     """Joachims, Swaminathan and Schnabel (2017): under position bias, clicks counted as one teach worse."""
     gains = []
