@@ -61,7 +61,9 @@ class ItemCollector:
                 rows = self._numbered_documents.number(index, place, len(batch["query_id"]))
                 part = {"row": rows, **self.reader.encode_items(batch, place)}
                 if grouped:
-                    part["group"] = self.reader.encode_groups(batch[group], place)
+                    part["group"] = checks.encode_labels(
+                        batch[group], place, self.reader.groups, self.reader.group_names
+                    )
                 given = {name: batch[name] for name in self.features}
                 part["features"] = checks.feature_table(given, rows.size, place)
                 parts.append(part)

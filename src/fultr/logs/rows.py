@@ -250,7 +250,7 @@ class RowReader:
         if "timestamp" in batch:
             rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", place)
         if "group" in batch:
-            rows["group"] = self.encode_groups(batch["group"], place)
+            rows["group"] = checks.encode_labels(batch["group"], place, self.groups, self.group_names)
         if self.context is not None:
             values = checks.context_labels(batch["context"], self.context, place)
             rows["context"] = self.contexts.encode(values)
@@ -284,22 +284,6 @@ class RowReader:
             return encode_ids(codes, ids, column, place)
 
         return {"query": encoded(self.queries, "query_id"), "document": encoded(self.documents, "doc_id")}
-
-    def encode_groups(self, column: Any, place: Place) -> NDArray[np.int64]:
-        """Return a code for each label, -1 where the group is unknown."""
-        if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
-            few = checks.labels(column.dictionary, "group", place)
-            of_label = np.append(self.groups.encode(pl.Series(pl.from_arrow(few))), -1)
-            index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
-            codes = np.asarray(of_label[index])
-        else:
-            labels = checks.labels(column, "group", place)
-            codes = self.groups.encode(pl.Series(pl.from_arrow(labels)))
-        if self.group_names is not None:
-            unknown = np.array([*(name not in self.group_names for name in self.groups.texts), False])
-            problem = f"unknown group; expected one of: {', '.join(self.group_names)}"
-            place.check(unknown[codes], problem, "group", column)
-        return codes
 
     def without_repeats(self, block: Columns) -> Columns:
         """Return complete impressions with each document once, if asked for: the row of the first position.
