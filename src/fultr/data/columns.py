@@ -325,9 +325,12 @@ def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[
         values = _from_lists(plain(table[LIST_COLUMN]), place)
         return finite_features(values, [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])], place)
     features = np.empty((rows, len(names)), dtype=np.float32)
-    for index, name in enumerate(names):
-        values = _feature(table[name], name, place)
-        features[:, index : index + 1] = finite_features(values[:, None], [name], place)
+    with np.errstate(over="ignore"):
+        for index, name in enumerate(names):
+            features[:, index] = _feature(table[name], name, place)
+    if not np.isfinite(features).all():
+        for name in names:  # names the value as it was before it became a float32
+            finite_features(_feature(table[name], name, place)[:, None], [name], place)
     return features
 
 
