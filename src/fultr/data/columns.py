@@ -165,7 +165,7 @@ def labels(column: Any, name: str, place: Place) -> pa.Array:
 def encode_labels(
     column: Any, place: Place, codes: IdCodes, names: Sequence[str] | None = None
 ) -> NDArray[np.int64]:
-    """Return a code for each group label, -1 where the group is unknown; all must be among `names`, if given."""
+    """Return a code for each group label, -1 where it is missing; one not among `names` is an error."""
     if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
         few = labels(column.dictionary, "group", place)
         of_label = np.append(codes.encode(pl.Series(pl.from_arrow(few))), -1)

@@ -209,7 +209,10 @@ def _checked(rows: pl.DataFrame, about: dict[str, Any], without_ids: list[str]) 
 
 def _cells(frame: pl.DataFrame, row: NDArray[np.int64]) -> Cells:
     names = ("position", "propensity", "impressions", "clicks")
-    return Cells(row, *(frame[name].to_numpy() if name in frame.columns else None for name in names))
+    columns: dict[str, Any] = {
+        name: frame[name].to_numpy() if name in frame.columns else None for name in names
+    }
+    return Cells(row, **columns)
 
 
 def _ids(column: pl.Series) -> Ids:

@@ -35,7 +35,6 @@ from fultr.data.ids import (
     as_integers,
     codes_of,
     document_twice,
-    encode_ids,
     order_of_appearance,
 )
 from fultr.data.metadata import Fields, plain_fields, read_fields
@@ -292,7 +291,7 @@ def _checked(
     rows: Columns = {"row": place.rows(size)}
     for name in ("query_id", "list"):
         if name in batch:
-            rows[name] = encode_ids(codes[name], columns.ids(batch[name], name, place), name, place)
+            rows[name] = codes[name].encode(columns.ids(batch[name], name, place))
     if "doc_id" in batch:
         rows["doc_id"] = _numpy_ids(columns.ids(batch["doc_id"], "doc_id", place))
     if "group" in batch:

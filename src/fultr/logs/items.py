@@ -57,6 +57,7 @@ class ItemCollector:
         grouped = all(group in table.schema.names for table in tables)
         for index, table in enumerate(tables):
             require_columns(table.schema.names, (*KEYS, *self.features), table.file)
+            self.reader.check_kinds(table, dict(zip(KEYS, KEYS, strict=True)))
             for batch, place in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
                 rows = self._numbered_documents.number(index, place, len(batch["query_id"]))
                 part = {"row": rows, **self.reader.encode_items(batch, place)}
