@@ -28,7 +28,7 @@ from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Batch, Table
 from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows, joined
 from fultr.errors import InputError
-from fultr.logs.partitions import Partitions
+from fultr.logs.partitions import in_parts
 
 REQUIRED = ("impression_id", "query_id", "doc_id", "position", "click")
 OPTIONAL = ("propensity", "group", "planted", "timestamp")
@@ -188,13 +188,10 @@ class RowReader:
 
     def _scattered(self, pool: ThreadPoolExecutor) -> Iterator[Columns]:
         """Bring the rows of impressions together, some impressions at a time, and yield them."""
-        with Partitions() as partitions:
-            for block in self._checked(pool):
-                partitions.add(block)
-            for part in partitions:
-                keys = [part[name] for name in ("impression", "impression_check") if name in part]
-                order, _ = group_rows(*keys, part["row"])
-                yield {name: values[order] for name, values in part.items()}
+        for part in in_parts(self._checked(pool)):
+            keys = [part[name] for name in ("impression", "impression_check") if name in part]
+            order, _ = group_rows(*keys, part["row"])
+            yield {name: values[order] for name, values in part.items()}
 
     def _batches(self) -> Iterator[tuple[Batch, Place, int]]:
         """Read the columns that are needed, under our names."""
