@@ -334,7 +334,6 @@ def test_endings_that_are_not_known_are_refused(tmp_path: Path) -> None:
         ({"group_columns": [7]}, "must lie in"),
         ({"group_columns": [True]}, "damaged"),
         ({"source": 5}, "damaged"),
-        ({"has_query_ids": "yes"}, "damaged"),
     ],
 )
 def test_metadata_that_is_not_ours_is_refused(
@@ -359,10 +358,9 @@ def test_metadata_that_is_not_ours_is_refused(
 @pytest.mark.parametrize(
     ("column", "values", "row", "says"),
     [
-        ("list", pa.array([0, 0, 1, 1, 0, 1]), 5, "stand together"),
-        ("list", pa.array([1, 1, 2, 2, 2, 2]), 1, "numbered"),
-        ("list", pa.array([0, 0, None, 1, 1, 1]), 1, "none missing"),
-        ("list", pa.array(["a"] * 6), 1, "whole numbers"),
+        ("list", pa.array([0, 0, None, 1, 1, 1]), 3, "missing"),
+        ("list", pa.array([0.5] * 6), 1, "whole numbers or text"),
+        ("query_id", pa.array(["x", "x", "y", "z", "y", "y"]), 4, "another query in row 3"),
         ("query_id", pa.array(["x", None, "y", "y", "y", "y"]), 2, "missing"),
         ("query_id", pa.array([0.5] * 6), 1, "whole numbers or text"),
         ("doc_id", pa.array([1, 2, 3, 3, 4, 5]), 4, "stands in row 3"),

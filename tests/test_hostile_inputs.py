@@ -249,7 +249,7 @@ def test_documents_that_the_second_table_lacks_are_named(
     assert line == f"fultr: {log}, {problem}"
     numbered = write({"query_id": [1], "doc_id": ["a"], "price": [1.0]}, tmp_path / "numbered.parquet")
     line = refused_by_command(capsys, tmp_path, "inspect", log, "--items", numbered)
-    assert "column 'query_id': the ids are string here, but int64 where they came before" in line
+    assert "column 'query_id': the ids are text here, but integers before" in line
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 from fultr import ClickLog, Counts, InputError, PositionBias
 from fultr.training.overlap import query_digests
 from fultr.training.sources import (
-    gains_of,
     position_bias_of,
     single_impressions,
     source_of,
@@ -296,13 +295,13 @@ def test_counts_are_no_single_impressions(log: ClickLog) -> None:
 
 
 def test_gains_are_clicks_or_relevance(log: ClickLog) -> None:
-    clicks = gains_of(log.compact())
+    clicks = log.compact().gains()
     assert clicks.sum() == log.click.sum()
     data = random_lists()
     assert data.relevance is not None
-    np.testing.assert_array_equal(gains_of(data), data.relevance.astype(np.float64))
+    np.testing.assert_array_equal(data.gains(), data.relevance.astype(np.float64))
     with pytest.raises(InputError, match="must have relevance, or clicks"):
-        gains_of(replace(data, relevance=None))
+        replace(data, relevance=None).gains()
 
 
 @pytest.mark.parametrize("column", ["qid", "impression"])

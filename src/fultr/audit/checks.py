@@ -14,7 +14,7 @@ from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import judge_readiness
 from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
-from fultr.evaluation.inputs import checked_source, has_own_weights
+from fultr.evaluation.inputs import checked_source
 from fultr.logs.frames import is_frame
 from fultr.training.overlap import Overlap, notes_on_overlap, overlap_with_training
 from fultr.training.sources import noise_of
@@ -180,13 +180,13 @@ def notes_on_log(log: Counts, met: Sequence[int]) -> Iterator[str]:
             " in no group, and intervals of the disparity hold whatever it is; differences between rankings"
             " are those of the candidates that were shown"
         )
-    if has_own_weights(log):
+    if log.has_own_weights:
         yield "clicks are weighed by the propensities of the log, which stay as they are under other biases"
 
 
 def findings_on(log: Counts, position_bias: PositionBias) -> tuple[dict[str, str], ...]:
     """Return what is suspicious of a log, as `fultr.clicks.judge_readiness` finds it."""
-    bias = None if has_own_weights(log) else position_bias
+    bias = None if log.has_own_weights else position_bias
     judged = judge_readiness(log, bias)
     return tuple(finding.to_dict() for finding in judged.findings)
 

@@ -20,7 +20,7 @@ from fultr.estimators import (
     list_utilities,
 )
 from fultr.evaluation.contributions import Ranker, pairs_of, unseen_columns
-from fultr.evaluation.inputs import evidence_of, has_own_weights
+from fultr.evaluation.inputs import evidence_of
 from fultr.expectation import dcg_weights, examination_weights
 
 Array = NDArray[np.float64]
@@ -124,7 +124,7 @@ class Clicks:
         Not a product of means as D: an item that was shown now and then would have too little of it.
         """
         cells = self.log.cells
-        propensity = self.log.propensities(None if has_own_weights(self.log) else self.position_bias)
+        propensity = self.log.propensities(None if self.log.has_own_weights else self.position_bias)
         weight = click_weights(cells.clicks.astype(np.float64), propensity, None)
         if self.noise is not None:
             plus, minus = (curve[cells.position] for curve in self.noise.curves(self.log.deepest))

@@ -24,7 +24,7 @@ from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import gains_of, position_bias_of, with_validation
+from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
 
@@ -175,7 +175,7 @@ class Judge:
         data = known.data
         self.model = model.on(data)
         self.offsets = data.offsets
-        self.gains = gains_of(known)
+        self.gains = known.gains()
         if not self.gains.any():
             problem = "no validation item was clicked, so that nothing says when to stop; give other ones, or"
             raise InputError(f"{problem} none ({{valid_share}} 0)", column="valid", options=["valid_share"])

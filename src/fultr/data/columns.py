@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fultr.arguments import LARGEST_WHOLE
-from fultr.data.ids import ID_TOO_LARGE, Ids, as_text
+from fultr.data.ids import ID_TOO_LARGE, IdCodes, Ids, as_text
 from fultr.errors import InputError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -160,6 +160,24 @@ def labels(column: Any, name: str, place: Place) -> pa.Array:
     if is_text(array.type) or _is_code(array.type):
         return array.cast(pa.string())
     raise place.error(f"groups must be names or whole numbers, not {array.type}", 0, name)
+
+
+def encode_labels(
+    column: Any, place: Place, codes: IdCodes, names: Sequence[str] | None = None
+) -> NDArray[np.int64]:
+    """Return a code for each group label, -1 where it is missing; one not among `names` is an error."""
+    if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
+        few = labels(column.dictionary, "group", place)
+        of_label = np.append(codes.encode(pl.Series(pl.from_arrow(few))), -1)
+        index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
+        code = np.asarray(of_label[index])
+    else:
+        code = codes.encode(pl.Series(pl.from_arrow(labels(column, "group", place))))
+    if names is not None:
+        unknown = np.array([*(name not in names for name in codes.texts), False])
+        problem = f"unknown group; expected one of: {', '.join(names)}"
+        place.check(unknown[code], problem, "group", column)
+    return code
 
 
 def numbers(column: Any, name: str, place: Place, *, flags_too: bool = False) -> NDArray[np.float64]:
@@ -305,17 +323,22 @@ def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[
     names = list(table)
     if names == [LIST_COLUMN]:
         values = _from_lists(plain(table[LIST_COLUMN]), place)
-        names = [f"{LIST_COLUMN}[{column}]" for column in range(values.shape[1])]
-    else:
-        values = np.empty((rows, len(names)))
-        for column, name in enumerate(names):
-            values[:, column] = _feature(table[name], name, place)
-    return finite_features(values, names, place)
+        return finite_features(values, [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])], place)
+    features = np.empty((rows, len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):
+        for index, name in enumerate(names):
+            features[:, index] = _feature(table[name], name, place)
+    if not np.isfinite(features).all():
+        for name in names:  # names the value as it was before it became a float32
+            finite_features(_feature(table[name], name, place)[:, None], [name], place)
+    return features
 
 
-def _feature(column: Any, name: str, place: Place) -> NDArray[np.float64]:
+def _feature(column: Any, name: str, place: Place) -> NDArray[Any]:
     """Return a feature as numbers; a date or a time is none."""
     array = plain(column)
+    if array.type == pa.float32() and not array.null_count:
+        return np.asarray(array)
     is_time = pa.types.is_temporal(array.type)
     if is_text(array.type):
         first = (array.drop_null() if array.null_count else array)[:1]

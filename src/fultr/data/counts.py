@@ -226,6 +226,28 @@ class Counts:
         longest = int(self.data.lengths.max(initial=0))
         return position_bias.cut(self.deepest) if 0 < self.deepest < longest else position_bias
 
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether relevance is known without a position bias, as it is from logged propensities."""
+        return self.cells.propensity is not None
+
+    def gains(self) -> NDArray[np.float64]:
+        """Return how often each row was clicked."""
+        return self.clicks()
+
+    def bias_of_propensities(self) -> PositionBias | None:
+        """Return v_k if all logged propensities of a position are the same, and every position has some."""
+        position, propensity = self.cells.position, self.cells.propensity
+        if propensity is None:
+            return None
+        longest = int(position.max(initial=0))
+        low, high = np.full(longest + 1, np.inf), np.zeros(longest + 1)
+        np.minimum.at(low, position, propensity)
+        np.maximum.at(high, position, propensity)
+        if not longest or not np.allclose(low[1:], high[1:], rtol=1e-6, atol=0) or not high[1] > 0:
+            return None
+        return PositionBias(high[1:].tolist())
+
     def propensities(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
         """Return p(o = 1) for each cell; see `examination`."""
         return examination(self.cells.position, self.cells.propensity, position_bias, self.position_bias)

@@ -37,7 +37,10 @@ METADATA_KEY = b"fultr"
 CSV_MARK = "# fultr "
 FORMAT_VERSION = 1
 ROWS_A_BATCH = 1 << 19
-"""Rows that are read together: about 30 MB of a log without features."""
+"""Rows that are read together at most: about 30 MB of a log without features."""
+
+VALUES_A_BATCH = 1 << 23
+"""Values that are read together at most: 64 MB of a table with many features."""
 
 TEXT_BLOCK = 16 << 20
 """Bytes of a text file that are read together."""
@@ -267,7 +270,8 @@ def _open_parquet(file: str | Path, progress: Progress) -> Table:
     def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
         try:
             with open_bytes(file) as source, parquet.ParquetFile(source, pre_buffer=False) as opened:
-                read = opened.iter_batches(ROWS_A_BATCH, columns=names)
+                rows = min(ROWS_A_BATCH, VALUES_A_BATCH // max(len(names), 1) + 1)
+                read = opened.iter_batches(rows, columns=names)
                 yield from _placed(read, names, file, progress, footer.num_rows)
         except InputError:
             raise  # of whoever is using the batch

@@ -57,11 +57,14 @@ class ItemCollector:
         grouped = all(group in table.schema.names for table in tables)
         for index, table in enumerate(tables):
             require_columns(table.schema.names, (*KEYS, *self.features), table.file)
+            self.reader.check_kinds(table, dict(zip(KEYS, KEYS, strict=True)))
             for batch, place in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
                 rows = self._numbered_documents.number(index, place, len(batch["query_id"]))
                 part = {"row": rows, **self.reader.encode_items(batch, place)}
                 if grouped:
-                    part["group"] = self.reader.encode_groups(batch[group], place)
+                    part["group"] = checks.encode_labels(
+                        batch[group], place, self.reader.groups, self.reader.group_names
+                    )
                 given = {name: batch[name] for name in self.features}
                 part["features"] = checks.feature_table(given, rows.size, place)
                 parts.append(part)

@@ -23,12 +23,12 @@ from fultr.data import columns as checks
 from fultr.data.columns import Place, require_columns
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
-from fultr.data.ids import IdCodes, document_twice, encode_ids
+from fultr.data.ids import IdCodes, document_twice
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Batch, Table
 from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows, joined
 from fultr.errors import InputError
-from fultr.logs.partitions import Partitions
+from fultr.logs.partitions import in_parts
 
 REQUIRED = ("impression_id", "query_id", "doc_id", "position", "click")
 OPTIONAL = ("propensity", "group", "planted", "timestamp")
@@ -112,11 +112,16 @@ class RowReader:
         self.rows_read: list[int] = [0] * len(self.tables)
         self.gathered = False
         self.numbered = NumberedRows(self.tables)
+        if self.context is not None:
+            self.of_impressions = {**self.of_impressions, "context": (self.context, self._contexts)}
         one_of(self.on_repeat, "on_repeat", *get_args(OnRepeat))
         for name in self.renamed:
             if name not in (*REQUIRED, *OPTIONAL):
                 known = ", ".join((*REQUIRED, *OPTIONAL))
                 raise InputError(f"no such column to rename; there are: {known}", column=name)
+
+    def _contexts(self, column: Any, name: str, place: Place) -> NDArray[np.int64]:
+        return self.contexts.encode(checks.context_labels(column, name, place))
 
     def read(self, use: Callable[[Columns], Result], clear: Callable[[], None]) -> Iterator[Result]:
         """Yield what `use` makes of each block of complete impressions, in order, threads sharing the work.
@@ -183,13 +188,10 @@ class RowReader:
 
     def _scattered(self, pool: ThreadPoolExecutor) -> Iterator[Columns]:
         """Bring the rows of impressions together, some impressions at a time, and yield them."""
-        with Partitions() as partitions:
-            for block in self._checked(pool):
-                partitions.add(block)
-            for part in partitions:
-                keys = [part[name] for name in ("impression", "impression_check") if name in part]
-                order, _ = group_rows(*keys, part["row"])
-                yield {name: values[order] for name, values in part.items()}
+        for part in in_parts(self._checked(pool)):
+            keys = [part[name] for name in ("impression", "impression_check") if name in part]
+            order, _ = group_rows(*keys, part["row"])
+            yield {name: values[order] for name, values in part.items()}
 
     def _batches(self) -> Iterator[tuple[Batch, Place, int]]:
         """Read the columns that are needed, under our names."""
@@ -201,13 +203,11 @@ class RowReader:
             wanted = {name: column for name, column in asked.items() if column in names}
             self._check_columns(wanted, index)
             wanted.update((name, name) for name in self.features)
-            if self.context is not None:
-                wanted["context"] = self.context
             wanted.update((name, column) for name, (column, _) in self.of_impressions.items())
             require_columns(names, wanted.values(), table.file)
+            self.check_kinds(table, wanted)
             for batch, place in table.batches(list(dict.fromkeys(wanted.values()))):
                 named = {name: batch[column] for name, column in wanted.items()}
-                self._check_kinds(named, place)
                 yield named, place, index
 
     def _check_columns(self, wanted: Mapping[str, str], index: int) -> None:
@@ -218,15 +218,12 @@ class RowReader:
             problem = f"must be in all files or in none; see {self.tables[0].file}"
             raise InputError(problem, file=self.tables[index].file, column=min(differs))
 
-    def _check_kinds(self, batch: Batch, place: Place) -> None:
-        """Refuse text ids where integers came before; here, since threads check batches in any order."""
+    def check_kinds(self, table: Table, names: Mapping[str, str]) -> None:
+        """Refuse a table with text as ids where tables before it have integers, or the other way round."""
         kinds = {"impression_id": self.impressions, "query_id": self.queries, "doc_id": self.documents}
-        for column, codes in kinds.items():
-            ids = batch[column]
-            kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
-            if len(ids) and (checks.is_text(kind) or pa.types.is_integer(kind)):
-                is_text = self.text_ids or checks.is_text(kind)
-                codes.require_kind("string" if is_text else "int64", column, place, ids[0].as_py())
+        for column in kinds.keys() & names.keys():
+            kind = pa.string() if self.text_ids else table.schema.field(names[column]).type
+            kinds[column].check_kind(kind, column, table.file)
 
     def _check(self, batch: Batch, place: Place, table: int) -> Columns:
         """Return the rows of a batch, checked one by one."""
@@ -250,10 +247,7 @@ class RowReader:
         if "timestamp" in batch:
             rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", place)
         if "group" in batch:
-            rows["group"] = self.encode_groups(batch["group"], place)
-        if self.context is not None:
-            values = checks.context_labels(batch["context"], self.context, place)
-            rows["context"] = self.contexts.encode(values)
+            rows["group"] = checks.encode_labels(batch["group"], place, self.groups, self.group_names)
         if self.features:
             rows["features"] = self._features(batch, position.size, place)
         for name, (column, check) in self.of_impressions.items():
@@ -272,34 +266,17 @@ class RowReader:
     def _impression_keys(self, batch: Batch, place: Place) -> Columns:
         ids = checks.ids(batch["impression_id"], "impression_id", place, as_text=self.text_ids)
         if pa.types.is_integer(ids.type) or self.keep_impressions:
-            return {"impression": encode_ids(self.impressions, ids, "impression_id", place)}
+            return {"impression": self.impressions.encode(ids)}
         texts = pl.Series(pl.from_arrow(ids))
         return {"impression": texts.hash(0).to_numpy(), "impression_check": texts.hash(1).to_numpy()}
 
     def encode_items(self, batch: Batch, place: Place) -> Columns:
         """Return codes of the query and of the document of each row."""
-
-        def encoded(codes: IdCodes, column: str) -> NDArray[np.int64]:
-            ids = checks.ids(batch[column], column, place, as_text=self.text_ids)
-            return encode_ids(codes, ids, column, place)
-
-        return {"query": encoded(self.queries, "query_id"), "document": encoded(self.documents, "doc_id")}
-
-    def encode_groups(self, column: Any, place: Place) -> NDArray[np.int64]:
-        """Return a code for each label, -1 where the group is unknown."""
-        if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
-            few = checks.labels(column.dictionary, "group", place)
-            of_label = np.append(self.groups.encode(pl.Series(pl.from_arrow(few))), -1)
-            index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
-            codes = np.asarray(of_label[index])
-        else:
-            labels = checks.labels(column, "group", place)
-            codes = self.groups.encode(pl.Series(pl.from_arrow(labels)))
-        if self.group_names is not None:
-            unknown = np.array([*(name not in self.group_names for name in self.groups.texts), False])
-            problem = f"unknown group; expected one of: {', '.join(self.group_names)}"
-            place.check(unknown[codes], problem, "group", column)
-        return codes
+        query, document = (
+            checks.ids(batch[column], column, place, as_text=self.text_ids)
+            for column in ("query_id", "doc_id")
+        )
+        return {"query": self.queries.encode(query), "document": self.documents.encode(document)}
 
     def without_repeats(self, block: Columns) -> Columns:
         """Return complete impressions with each document once, if asked for: the row of the first position.
@@ -331,8 +308,6 @@ class RowReader:
         self._check_positions(block, number)
         for name, (column, _) in self.of_impressions.items():
             self._check_constant(block, name, column, starts, number)
-        if self.context is not None:
-            self._check_constant(block, "context", self.context, starts, number)
         per_impression = {name: block[name][starts] for name in ("query", "context", "time") if name in block}
         planted, kept = _planted(block, number)
         if kept is not None:

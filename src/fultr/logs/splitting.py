@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,17 +17,14 @@ from numpy.typing import NDArray
 from fultr.arguments import Progress, checked_number, one_of
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import Place, ids
-from fultr.data.ids import as_text, text_series
+from fultr.data.frames import id_series
 from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, writable_file
 from fultr.logs.metadata import LogMetadata
-from fultr.logs.reading import LogOptions, items_beside, read_impressions
+from fultr.logs.reading import LogOptions, items_beside, read_log
 from fultr.logs.sources import tables_of
 from fultr.logs.writing import check_replaceable
-
-NAME = "name"
-"""The id of each impression as text, whatever its type."""
 
 
 class LogPart(NamedTuple):
@@ -88,9 +86,11 @@ def split_log(
     id_column = (columns or {}).get("impression_id", "impression_id")
     # what rows say of their items does not matter here: they are passed on as they are
     options = LogOptions(columns=columns, features=[], on_conflict="first", on_repeat="first")
-    log, told = read_impressions(table, options, {NAME: (id_column, _names)})
+    # ids of impressions that were made up for the file still say which rows are one impression
+    made_up = [name for name in table.metadata.get("invented", ()) if name != "impression_id"]
+    log = read_log(replace(table, metadata={**table.metadata, "invented": made_up}), **options)
     aside = _put_aside(log, by, share, seed, table.file)
-    names = pl.Series(text_series(told[NAME][aside]), dtype=pl.String)
+    names = id_series(log.impression_id, np.flatnonzero(aside)).cast(pl.String)
     files: list[list[Path]] = []
     with ExitStack() as all_or_none:
         for out, is_aside in zip(outs, (False, True), strict=True):
@@ -152,11 +152,6 @@ def _put_aside(log: ClickLog, by: str, share: float, seed: int, file: str | Path
             problem = f"the part {name} would have no click; change {{share}}"
             raise InputError(problem, file=file, options=["share"])
     return aside
-
-
-def _names(column: Any, name: str, place: Place) -> NDArray[Any]:
-    """Return the ids of impressions as text."""
-    return as_text(_text(column, name, place))
 
 
 def _text(column: Any, name: str, place: Place) -> pl.Series:

@@ -17,7 +17,6 @@ from fultr.expectation import examination_weights
 from fultr.policy import rank_positions
 from fultr.policy.policies import ScoredPolicy
 from fultr.report.content import Example, Item, shortened
-from fultr.training.sources import gains_of
 
 MOST_EXAMPLES = 6
 SHOWN = 10
@@ -50,7 +49,7 @@ def examples_of(
         Which lists are drawn.
     """
     known = source.compact()
-    chosen = _chosen(known.data, gains_of(known), seed)
+    chosen = _chosen(known.data, known.gains(), seed)
     if not chosen.size:
         return ()
     lists = _Lists(known[chosen], chosen, position_bias)
@@ -92,7 +91,7 @@ class _Lists:
         self.logged = None if isinstance(source, RankingDataset) else self._as_logged(source)
         self.about = [f"{length:,} candidates" for length in self.data.lengths]
         if isinstance(source, RankingDataset):
-            self.words = [f"relevance {value:g}" for value in gains_of(source)]
+            self.words = [f"relevance {value:g}" for value in source.gains()]
         else:
             self.about = [
                 f"{about}, shown {times:,} time{'' if times == 1 else 's'}"
