@@ -47,6 +47,11 @@ class Asked:
     tail: Tail | None = None
     depth: int | None = None
 
+    @classmethod
+    def of_swaps(cls, file: Path, swap: str, swapped: str | None) -> Asked:
+        """Ask for a log with its swaps and nothing else."""
+        return cls(file, "swap", False, swap, swapped, None, None, {"relevance": None})
+
     def found_in(self, names: list[str]) -> Asked:
         """Return the same with columns that are there and called as we call them; what is not needed goes."""
         swap, swapped, ranker = self.swap, self.swapped, self.ranker

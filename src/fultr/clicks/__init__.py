@@ -9,6 +9,7 @@ from fultr.clicks.bias_methods import BiasComparison, compare_biases, estimate_b
 from fultr.clicks.bias_swap import estimate_bias_swap
 from fultr.clicks.drawing import Planting
 from fultr.clicks.noise import NoiseEstimate, estimate_noise
+from fultr.clicks.noise_swap import TrustEstimate, estimate_noise_swap
 from fultr.clicks.readiness import Readiness, judge_readiness, severe_lines
 from fultr.clicks.simulation import simulate_clicks
 from fultr.clicks.streamed_simulation import simulate_log
@@ -23,12 +24,14 @@ __all__ = [
     "PositionBias",
     "PositionBiasByContext",
     "Readiness",
+    "TrustEstimate",
     "compare_biases",
     "estimate_bias",
     "estimate_bias_em",
     "estimate_bias_harvest",
     "estimate_bias_swap",
     "estimate_noise",
+    "estimate_noise_swap",
     "judge_readiness",
     "read_bias",
     "read_position_bias",

@@ -27,7 +27,7 @@ from fultr.training.limits import fairest, most_useful
 from fultr.training.models import Scores
 from fultr.training.objective import Measured, measure
 from fultr.training.preparation import NO_TWO_GROUPS, has_two_groups
-from fultr.training.solving import Solver
+from fultr.training.solving import WITHOUT_PRICE, Solver
 from fultr.training.sources import noise_of, position_bias_of
 from fultr.training.task import Task, Weighing
 
@@ -284,10 +284,10 @@ def measure_scores(task: Task, scores: Array, accuracy: Accuracy = "single") -> 
     return measure(task, model, np.zeros((1, max(model.size, 0))), accuracy)
 
 
-def estimates_of(task: Task, scores: Array) -> tuple[Estimates, Estimates]:
+def estimates_of(task: Task, scores: Array, accuracy: Accuracy = "single") -> tuple[Estimates, Estimates]:
     """Return utility and disparities of policies with their errors, from the scores (policies, rows)."""
     clusters = clusters_of(task.data)
-    expected = [exact_values(Problems.of(one, task.data.offsets), task.tables, "double") for one in scores]
+    expected = [exact_values(Problems.of(one, task.data.offsets), task.tables, accuracy) for one in scores]
     return (
         utility_estimates(np.stack([one[0] for one in expected]), task.utility, *clusters),
         disparity_estimates(np.stack([one[1] for one in expected]), task.disparity, *clusters),
@@ -303,7 +303,7 @@ class Expected(NamedTuple):
 
 def expected_on_new_queries(task: Task, scores: Array, level: float) -> Expected:
     """Return utility and sqrt(sum of D_ij^2), with intervals, of the policy of scores (1, rows)."""
-    utility, disparity = estimates_of(task, scores)
+    utility, disparity = estimates_of(task, scores, "double")
     reach = utility.reach(level) * float(utility.errors[0])
     low, high = root_bounds(disparity, 1, level)
     value = float(utility.values[0])
@@ -347,7 +347,7 @@ class OffsetSearch:
 
         On the way from the most useful offsets to the fairest, the first that keep it are taken.
         """
-        useful, even = self.priced(0.0), most_useful(self.solver, 0.0).parameters[0]
+        useful, even = self.priced(0.0), self.priced(WITHOUT_PRICE)
         candidates = useful + np.array(SHARES)[:, None] * (even - useful)
         _, disparity = estimates_of(self.task, self.scores(candidates))
         high = root_bounds(disparity, len(SHARES), confidence)[1]
