@@ -62,6 +62,7 @@ class Trees:
     @classmethod
     def joined(cls, ensembles: Sequence[Trees]) -> Trees:
         """Return the trees of several ensembles, in this order."""
+        ensembles = [cls.none(), *ensembles]
         sizes = [np.diff(one.starts) for one in ensembles]
         starts = np.concatenate([[0], *sizes]).cumsum().astype(np.int64)
         rest = [field.name for field in fields(cls)][1:]
@@ -78,11 +79,9 @@ class Trees:
     def first(self, count: int) -> Trees:
         """Return the first so many trees."""
         starts = self.starts[: count + 1]
-        nodes = slice(int(starts[-1]))
-        of_nodes = (getattr(self, name)[nodes] for name in ("feature", "threshold", "missing_left"))
-        return Trees(
-            starts, *of_nodes, self.left[nodes], self.right[nodes], self.value[: nodes.stop + starts.size - 1]
-        )
+        sizes = {"starts": count + 1, "value": int(starts[-1]) + count}
+        tensors: dict[str, Any] = self.to_tensors()
+        return Trees(**{name: tensors[name][: sizes.get(name, int(starts[-1]))] for name in tensors})
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, as a file of tensors can hold them."""
@@ -153,7 +152,9 @@ class Trees:
             fits = values.ndim == 1 and values.dtype == kind and bool(np.isfinite(values).all())
             _require(fits, f"{name} must be a row of finite numbers, {kind.__name__}")
         starts, nodes = self.starts, self.feature.size
-        fits = starts.size > 0 and starts[0] == 0 and starts[-1] == nodes and bool((np.diff(starts) >= 0).all())
+        fits = (
+            starts.size > 0 and starts[0] == 0 and starts[-1] == nodes and bool((np.diff(starts) >= 0).all())
+        )
         _require(fits, "trees must start one after another")
         of_nodes = (self.threshold, self.missing_left, self.left, self.right)
         fits = all(values.size == nodes for values in of_nodes) and self.value.size == nodes + len(self)
@@ -224,7 +225,7 @@ def _leaf_of(
     while node >= 0:
         value = features[row, feature[node]]
         right = not value <= threshold[node]
-        if value != value and missing_left[node]:  # noqa: PLR0124  NaN is the value that differs from itself
+        if np.isnan(value) and missing_left[node]:
             right = False
         node = children[node, np.intp(right)]
     return -1 - node

@@ -22,8 +22,8 @@ from fultr.evaluation.clustered import root_bounds
 from fultr.evaluation.clusters import clusters_of
 from fultr.training.checkpoints import Checkpoints
 from fultr.training.goals import Penalised, squared
-from fultr.training.limits import UnreachableLimitError, fairest, lowest_disparity, most_useful
 from fultr.training.growing import Grower
+from fultr.training.limits import UnreachableLimitError, fairest, lowest_disparity, most_useful
 from fultr.training.models import CentredModel, Model, ScaledScorer
 from fultr.training.objective import Measured, measure, stacked
 from fultr.training.offsets import (
@@ -273,7 +273,7 @@ class CrossFit:
         return Start(models, np.array(MOVING_COSTS), scores, 0.0 if linear is None else linear.l2)
 
     def for_fairness(self, start: Start) -> Start:
-        """Return what is to be trained for fairness: of trees, with some that split on what drives disparity."""
+        """Return what is to be trained for fairness: of trees, with some that split on what matters to it."""
         return start if self.grower is None else start._replace(models=self.grower.for_fairness(start.models))
 
     def _least_costly(self, models: Sequence[Model]) -> Start:
@@ -298,7 +298,7 @@ class CrossFit:
         return Start(centred, moving, scores[best] / temperature, float(costs[best // (len(stops) + 1)]))
 
     def _linear_with(self, l2: Array) -> list[CentredModel] | None:
-        """Return the most useful linear scorers at one cost, on which trees are grown; None if there are none."""
+        """Return the most useful linear scorers at one cost, on which trees are grown, if there are any."""
         models = [] if self.grower is None else self.grower.linear
         centred = []
         for part, model in zip(self.parts, models, strict=False):

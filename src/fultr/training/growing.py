@@ -75,7 +75,9 @@ class ScoreSlopes:
         self.objective = Objective(task, FreeScores(task.data.rows), np.zeros(1))
         self.goal = Penalised(np.full(1, fairness_weight))
         # without a price, disparity has no slope and need not be measured
-        self.unpriced = None if fairness_weight else Measured(np.zeros(1), np.zeros((1, task.groups, task.groups)))
+        self.unpriced = (
+            None if fairness_weight else Measured(np.zeros(1), np.zeros((1, task.groups, task.groups)))
+        )
 
     def settled(self, stage: str, rounds: int, scores: Array) -> Settled:
         """Return what some rounds have reached, for those who watch."""
@@ -157,7 +159,11 @@ class Grower:
         self.binned = [whole, *(whole.of_rows(~part.left_out) for part in fit.parts[1:])]
 
     def _parts(self, linear: Sequence[Model | CentredModel] | None) -> list[PartGrower]:
-        begun = [None for _ in self.models] if linear is None else [one for one in linear if isinstance(one, CentredModel)]
+        begun = (
+            [None for _ in self.models]
+            if linear is None
+            else [one for one in linear if isinstance(one, CentredModel)]
+        )
         each = zip(self.fit.parts, self.models, self.binned, begun, strict=True)
         return [PartGrower(self.fit, *one) for one in each]
 

@@ -139,6 +139,8 @@ def _tree(block: str) -> Trees:
     threshold, value = (
         np.array(lines.get(name, "").split(), dtype=np.float64) for name in ("threshold", "leaf_value")
     )
+    # a split of what is missing from all the rest is at infinity; features are finite
+    threshold = np.nan_to_num(threshold, posinf=np.finfo(np.float64).max, nan=np.nan)
     kinds = whole("decision_type")
     missing_left = np.where(kinds & MISSING, (kinds & DEFAULT_LEFT) > 0, threshold >= 0).astype(np.int64)
     return Trees(

@@ -22,7 +22,7 @@ ROWS_TOGETHER = 2048
 
 
 class TreeModel(Model):
-    """h(x) = [w (x - mean) / scale +] sum_t v_t(leaf of x in tree t): the nodes are fixed, and v (and w) trained.
+    """h(x) = [w (x - mean) / scale +] sum_t v_t(leaf of x in tree t): nodes are fixed, v (and w) trained.
 
     The parameter of a leaf is its value times sqrt(its share of the rows trained on). So |parameters|^2 of a
     tree is the mean square of what it adds to the scores, however many rows its leaves have.
@@ -65,7 +65,9 @@ class TreeModel(Model):
         other._set_trees(trees)
         other.weights = self.weights if weights is None else weights
         starts = trees.leaf_starts
-        counts = [np.bincount(leaf, minlength=int(n)) for leaf, n in zip(other.leaves, np.diff(starts), strict=True)]
+        counts = [
+            np.bincount(leaf, minlength=int(n)) for leaf, n in zip(other.leaves, np.diff(starts), strict=True)
+        ]
         share = np.concatenate([*counts, np.zeros(0)]) / max(self.data.rows, 1)
         # a leaf without rows, which other data may have, counts as if it had half of one
         other._root_share = np.sqrt(np.maximum(share, 0.5 / max(self.data.rows, 1)))
@@ -74,7 +76,7 @@ class TreeModel(Model):
     _root_share: Array = np.zeros(0)
 
     def on(self, data: RankingDataset) -> Self:
-        """Return the same family on the rows of other data; the last is kept, as finding leaves takes time."""
+        """Return the same family on the rows of other data; the last is kept: finding leaves takes time."""
         if self._elsewhere is None or self._elsewhere.data is not data:
             other = super().on(data)
             other.linear = None if self.linear is None else self.linear.on(data)
@@ -99,7 +101,9 @@ class TreeModel(Model):
         scores = np.zeros((parameters.shape[0], last - first))
         if self.linear is not None:
             scores += self.linear.scores(weights, rows)
-        _add_values(self.leaves, first, self._leaf_starts, np.ascontiguousarray(values / self._root_share), scores)
+        _add_values(
+            self.leaves, first, self._leaf_starts, np.ascontiguousarray(values / self._root_share), scores
+        )
         return scores.astype(np.float32)
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
@@ -107,7 +111,9 @@ class TreeModel(Model):
         first = rows.indices(self.data.rows)[0]
         weights, values = self._parts(parameters)
         found = np.zeros(values.shape)
-        _add_slopes(self.leaves, first, self._leaf_starts, np.ascontiguousarray(slopes, dtype=np.float64), found)
+        _add_slopes(
+            self.leaves, first, self._leaf_starts, np.ascontiguousarray(slopes, dtype=np.float64), found
+        )
         found /= self._root_share
         if self.linear is None:
             return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fultr.arguments import checked_number, names_of, whole_number
@@ -60,6 +60,23 @@ class TreeSettings:
         if self.interactions is not None:
             groups = [list(names_of(group, "interactions")) for group in self.interactions]
             object.__setattr__(self, "interactions", groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain values."""
+        found: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("learning_rate", "column_share", "row_share"):
+            found[name] = float(found[name])
+        for name in ("leaves", "rounds", "min_rows"):
+            found[name] = int(found[name])
+        return found
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> TreeSettings:
+        """Return the settings of plain values; unknown ones are refused."""
+        names = {field.name for field in fields(cls)}
+        if not isinstance(given, dict) or not set(given) <= names:
+            raise InputError("must be settings of trees", column="trees", value=given)
+        return cls(**given)
 
     def _check_monotone(self, given: Any) -> None:
         signs = given.values() if isinstance(given, Mapping) else [None]
