@@ -23,7 +23,7 @@ from fultr.training.impressions import ORDER_OF_EPOCH, batch_scorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import check_settings
+from fultr.training.settings import check_settings, refuse_trees
 from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
@@ -145,6 +145,7 @@ class LambdaRank(TrainableRanker):
         return self
 
     def _check(self, source: Source) -> None:
+        refuse_trees(self.model, "LambdaRank")
         check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
         if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")

@@ -37,6 +37,8 @@ from fultr.cli.training_options import (
     GroupBlind,
     Hidden,
     Inputs,
+    LearningRate,
+    Leaves,
     Log,
     Model,
     ModelName,
@@ -45,12 +47,14 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
+    Rounds,
     TopK,
     Valid,
     ValidShare,
     check_share,
     click_noise,
     numbers_of,
+    tree_settings,
 )
 from fultr.cli.training_run import Place, run_training
 from fultr.data import Source
@@ -77,6 +81,9 @@ def sweep(
     ] = None,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
+    leaves: Leaves = None,
+    rounds: Rounds = None,
+    learning_rate: LearningRate = None,
     eta: Eta = None,
     bias: BiasFile = None,
     eps_plus: EpsPlus = None,
@@ -115,6 +122,7 @@ def sweep(
     ranker = FairRanker(
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
+        trees=tree_settings(model, leaves=leaves, rounds=rounds, learning_rate=learning_rate),
         l2=numbers_of(l2, "--l2"),
         position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),

@@ -14,7 +14,7 @@ import typer
 
 from fultr.audit.logged_disparity import logged_disparity_finding
 from fultr.cli.files import Content, read_any, read_impressions
-from fultr.cli.option_names import in_option_names
+from fultr.cli.option_names import OPTIONS, in_option_names
 from fultr.cli.options import LogReading
 from fultr.cli.output import say
 from fultr.click_model import ClickNoise, PositionBiasByContext
@@ -28,7 +28,8 @@ from fultr.logs import inspect_dataset
 from fultr.training import FairRanker
 from fultr.training.preparation import NO_TWO_GROUPS, check_groups, has_two_groups
 from fultr.training.run_folder import CHECKPOINT_EVERY
-from fultr.training.settings import check_settings
+from fultr.training.settings import TREES, check_settings
+from fultr.training.tree_settings import TreeSettings
 
 
 class ModelName(StrEnum):
@@ -36,6 +37,8 @@ class ModelName(StrEnum):
 
     LINEAR = "linear"
     MLP = "mlp"
+    TREES = "trees"
+    LINEAR_TREES = "linear+trees"
 
 
 class FairnessName(StrEnum):
@@ -73,10 +76,20 @@ ValidShare = Annotated[
         min=0.0, max=1.0, help="Share of the queries that --protocol paper puts aside. [default: 0.2]"
     ),
 ]
-Model = Annotated[ModelName, typer.Option(help="The scorer of items.")]
+Model = Annotated[
+    ModelName, typer.Option(help="The scorer of items; trees need LightGBM (pip install 'fultr[trees]').")
+]
 Hidden = Annotated[
     str | None,
     typer.Option(help="Widths of the hidden layers of an mlp, e.g. 64,32; else half the features."),
+]
+Leaves = Annotated[int | None, typer.Option(help="The most leaves of a tree. [default: 15]")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(help="The most trees grown for utility; left-out clicks choose. [default: 300]"),
+]
+LearningRate = Annotated[
+    float | None, typer.Option(help="What the leaf values of each tree are multiplied by. [default: 0.1]")
 ]
 L2 = Annotated[
     list[str] | None,
@@ -172,6 +185,18 @@ def check_share(ranker: FairRanker, valid: Path | None) -> None:
         raise InputError("--valid-share is for --protocol paper; see --folds")
 
 
+def tree_settings(model: ModelName, **given: float | None) -> TreeSettings | None:
+    """Return the settings of trees that were given; None if there were none."""
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not settings:
+        return None
+    if model.value not in TREES:
+        option = OPTIONS[next(iter(settings))]
+        raise InputError(f"{option} is for --model {' and '.join(TREES)}")
+    with in_names_of_options():
+        return TreeSettings(**settings)
+
+
 def settings_of(ranker: FairRanker) -> dict[str, Any]:
     """Return the settings of a ranker as plain values."""
     found: dict[str, Any] = dict(ranker.get_params(deep=False))
@@ -180,6 +205,7 @@ def settings_of(ranker: FairRanker) -> dict[str, Any]:
         curve = bias if isinstance(bias, PositionBiasByContext) else bias.to_position_bias()
         found["position_bias"] = curve.to_dict()
     found["noise"] = None if noise is None else noise.to_dict()
+    found["trees"] = None if ranker.trees is None else ranker.trees.to_dict()
     return found
 
 

@@ -14,6 +14,7 @@ from fultr.policy.policies import (
 )
 from fultr.policy.ranking_svm import RankingSVM
 from fultr.policy.scorers import GroupBlind, LinearScorer, MLPScorer, TorchPolicy
+from fultr.policy.trees import SummedScorer, Trees, TreeScorer
 
 __all__ = [
     "FixedScorer",
@@ -28,7 +29,10 @@ __all__ = [
     "RankingSampler",
     "ScoredPolicy",
     "Scorer",
+    "SummedScorer",
     "TorchPolicy",
+    "TreeScorer",
+    "Trees",
     "log_prob_of_positions",
     "rank_positions",
     "ranking_entropy",

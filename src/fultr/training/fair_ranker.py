@@ -25,6 +25,7 @@ from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.ranker import KnownScores, TrainableRanker
 from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
+from fultr.training.tree_settings import TreeSettings
 
 PAPER_SHARE = 0.2
 """The share of the queries that the paper's protocol puts aside where no validation clicks are given."""
@@ -54,9 +55,12 @@ class FairRanker(TrainableRanker):
         "training": the scorer is trained to be fair. "offsets": the most useful scorer is kept, and one
         number for each group is added to its scores. They need the group of an item when it is ranked.
     model
-        "linear", "mlp", or a torch module from features (rows x d) to scores.
+        "linear", "mlp", "trees" (boosted decision trees), "linear+trees" (trees grown on the scores of a
+        linear policy), or a torch module from features (rows x d) to scores.
     hidden
         Widths of the hidden layers of "mlp"; half the number of features by default.
+    trees
+        How trees are grown: `TreeSettings`.
     position_bias
         Examination probabilities, an estimate of them (`estimate_bias`), or a `PositionBiasByContext`; by
         default those of the log.
@@ -122,6 +126,7 @@ class FairRanker(TrainableRanker):
         fairness: str = "training",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] | None = None,
+        trees: TreeSettings | None = None,
         position_bias: AnyBias | None = None,
         noise: ClickNoise | None = None,
         utility: str | NDArray[np.float64] = "dcg",
@@ -147,6 +152,7 @@ class FairRanker(TrainableRanker):
         self.fairness = fairness
         self.model = model
         self.hidden = hidden
+        self.trees = trees
         self.position_bias = position_bias
         self.noise = noise
         self.utility = utility

@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -139,7 +140,7 @@ class Model(Scores):
     def scorer(self, parameters: Array) -> ScaledScorer:
         """Return the scorer of one configuration."""
 
-    def on(self, data: RankingDataset) -> Model:
+    def on(self, data: RankingDataset) -> Self:
         """Return the same family on the rows of other data."""
         other = copy.copy(self)
         Model.__init__(other, data, self.scaling, self.blind)
@@ -186,10 +187,15 @@ class LinearModel(Model):
 
     def scorer(self, parameters: Array) -> ScaledScorer:
         """Return the scorer of one configuration."""
+        linear = with_columns_hidden(self.of_scaled(parameters), self.blind)
+        return ScaledScorer(linear, self.scaling).requires_grad_(False)
+
+    def of_scaled(self, parameters: Array) -> LinearScorer:
+        """Return the scorer of scaled features, none of them hidden."""
         linear = LinearScorer(self.size)
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(parameters))
-        return ScaledScorer(_blinded(linear, self.blind), self.scaling).requires_grad_(False)
+        return linear
 
 
 class CentredModel(Scores):
@@ -267,7 +273,7 @@ class ModuleModel(Model):
         super().__init__(data, scaling, hidden)
         self.module = copy.deepcopy(module)
         # without dropout and the like: the objective is one function of the parameters
-        self.network = ScaledScorer(_blinded(self.module, self.blind), scaling).eval()
+        self.network = ScaledScorer(with_columns_hidden(self.module, self.blind), scaling).eval()
         if not self.size:
             raise InputError("the module has no parameters to train", column="model")
         self._try_out()
@@ -348,7 +354,8 @@ def _flat(tensors: list[Tensor] | list[nn.Parameter]) -> Array:
     return np.concatenate([tensor.detach().double().reshape(-1).numpy() for tensor in tensors])
 
 
-def _blinded(scorer: nn.Module, columns: tuple[int, ...]) -> nn.Module:
+def with_columns_hidden(scorer: nn.Module, columns: tuple[int, ...]) -> nn.Module:
+    """Hide columns, if there are any to hide, from a scorer."""
     return GroupBlind(scorer, columns) if columns else scorer
 
 
