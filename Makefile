@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # A file of tests stays in one process, which makes what its tests share once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick lint bench clean
+.PHONY: demo test quick lint bench docs release-check test-lowest clean
 
 demo: $(READY)
 	$(BIN)/fultr demo
@@ -26,6 +26,22 @@ quick: lint
 bench: $(READY)
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m benchmarks
 
+# The documentation, in site/: warnings are errors, links are checked, and nothing is asked of another host.
+docs: $(VENV)/.docs
+	$(BIN)/python -m tools.build_site
+
+# What a release is checked by: both packages, installed outside this folder, are tried.
+release-check: $(VENV)/.release
+	$(BIN)/python -m tools.release_check
+
+# The fast tests with the lowest versions that pyproject.toml allows.
+test-lowest:
+	$(PYTHON) -m tools.test_lowest
+
+$(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(READY)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch $@
+
 # The environment is made again only when what it is made of has changed. PIP_CONSTRAINT holds for the build
 # environment too, so that every package has the version it was tested with.
 $(READY): pyproject.toml constraints.txt
@@ -35,4 +51,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
