@@ -15,7 +15,7 @@ import typer
 from fultr.audit.logged_disparity import logged_disparity_finding
 from fultr.cli.files import Content, read_any, read_impressions
 from fultr.cli.option_names import OPTIONS, in_option_names
-from fultr.cli.options import LogReading
+from fultr.cli.options import LogReading, finite_option
 from fultr.cli.output import say
 from fultr.click_model import ClickNoise, PositionBiasByContext
 from fultr.clicks import judge_readiness, severe_lines
@@ -122,6 +122,13 @@ Protocol = Annotated[
 GroupBlind = Annotated[
     bool, typer.Option("--group-blind", help="Hide columns derived from the group from the scorer.")
 ]
+ScaleFeatures = Annotated[
+    bool | None,
+    typer.Option(
+        "--scale-features/--no-scale-features",
+        help="Bring each feature to mean 0 and deviation 1 first. [default: where units are far from that]",
+    ),
+]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]
 Clip = Annotated[float | None, typer.Option(help="The most that an inverse propensity may be.")]
 EvidenceOption = Annotated[
@@ -158,11 +165,14 @@ def numbers_of(texts: list[str] | str | None, option: str, kind: type = float) -
         return None
     parts = [part for text in ([texts] if isinstance(texts, str) else texts) for part in text.split(",")]
     try:
-        return [kind(part) for part in parts]
+        numbers = [kind(part) for part in parts]
     except ValueError:
         example = "1,2" if kind is int else "0.01,0.1"
         problem = f"{option} takes {'whole ' if kind is int else ''}numbers such as {example}"
         raise InputError(problem, value=",".join(parts)) from None
+    for number in numbers:
+        finite_option(number, option)
+    return numbers
 
 
 def click_noise(eps_plus: str | None, eps_minus: str | None) -> ClickNoise | None:

@@ -90,7 +90,7 @@ class FairRanker(TrainableRanker):
         A bonus for the entropy of Softmax(h), which fades out; 0 by default, 1 in the paper.
     scale_features
         Bring each feature to mean 0 and deviation 1 first; by default where the scales of features are far
-        from that, but not in the paper's protocol.
+        from that: training does not depend on the units of features.
     protocol
         "exact": exact gradients over the whole log. "paper": the paper's REINFORCE on small batches.
     folds

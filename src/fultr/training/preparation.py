@@ -115,8 +115,7 @@ def prepare(
 
 
 def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
-    wanted = ranker.scale_features
-    scaling = Scaling.wanted(data, False if wanted is None and ranker.protocol == "paper" else wanted)
+    scaling = Scaling.wanted(data, ranker.scale_features)
     hidden = data.group_columns if ranker.group_blind else ()
     width = data.features.shape[1]
     if isinstance(ranker.model, nn.Module):
