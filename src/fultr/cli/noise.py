@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+import fultr
 from fultr.cli.files import NO_CLICK_LOG, read_any
 from fultr.cli.options import (
     BiasFile,
@@ -21,7 +22,6 @@ from fultr.cli.options import (
     position_bias,
 )
 from fultr.cli.output import print_json, print_table, results
-from fultr.clicks import estimate_noise
 from fultr.errors import InputError
 
 
@@ -55,7 +55,7 @@ def noise(
     content = read_any(log, reading)
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
-    estimate = estimate_noise(content.counts, examined, level=level, by_position=by_position)
+    estimate = fultr.estimate_noise(content.counts, examined, level=level, by_position=by_position)
     if json:
         print_json(estimate.to_dict())
         return
