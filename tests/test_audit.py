@@ -28,7 +28,7 @@ from fultr import (
     evaluate,
     simulate_clicks,
 )
-from fultr.audit import (
+from fultr.audits import (
     LOGGED,
     Audit,
     Estimate,
@@ -39,10 +39,10 @@ from fultr.audit import (
     read_audit,
     write_audit,
 )
-from fultr.audit.curves import examination_for, steeper
+from fultr.audits.curves import examination_for, steeper
 from fultr.data.counts import Cells
 from fultr.evaluation import resampled_errors, simultaneous_intervals
-from fultr.report import report_on_audit
+from fultr.reports import report_on_audit
 from fultr.training.overlap import query_digests
 from tests.reference import by_first, by_second, plain_disparity
 

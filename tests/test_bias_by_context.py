@@ -29,7 +29,7 @@ from fultr import (
     read_position_bias,
     write_bias,
 )
-from fultr.audit import audit
+from fultr.audits import audit
 from fultr.clicks import judge_readiness
 from fultr.clicks.examination import with_examination
 from fultr.data.merging import merge_contexts

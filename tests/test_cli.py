@@ -208,7 +208,7 @@ def test_failures_of_our_own_are_a_line_and_exit_one(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr("fultr.cli.simulate.simulate_log", broken)
+    monkeypatch.setattr("fultr.clicks.simulate_log", broken)
     arguments = ("simulate", "german", "--clicks", 5, "--out", tmp_path / "x.parquet")
     code, _, err = result_of(capsys, *arguments)
     assert code == 1
@@ -220,7 +220,7 @@ def test_failures_of_our_own_are_a_line_and_exit_one(
     def full(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fultr.cli.simulate.simulate_log", full)
+    monkeypatch.setattr("fultr.clicks.simulate_log", full)
     code, _, err = result_of(capsys, *arguments)
     assert code == 130
     assert "interrupted" in err

@@ -354,7 +354,7 @@ def test_large_seeds_and_lists_without_features(tmp_path: Path, capsys: pytest.C
 def test_unwritable_places_are_named_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fultr.cli.simulate.load", lambda *_, **__: pytest.fail("the work was started"))
+    monkeypatch.setattr("fultr.datasets.load_dataset", lambda *_, **__: pytest.fail("the work was started"))
     for name, problem in (("log.xlsx", ".parquet or .csv"), ("nowhere/log.parquet", "folder does not exist")):
         line = refused_by_command(
             capsys, tmp_path, "simulate", "german", "--clicks", 5, "--out", tmp_path / name

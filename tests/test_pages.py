@@ -21,7 +21,7 @@ from fultr import (
     RandomRanking,
     RankingDataset,
 )
-from fultr.audit import audit
+from fultr.audits import audit
 from fultr.data.merging import merge_contexts
 from fultr.estimators import (
     disparity,

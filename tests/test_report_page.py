@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fultr import PositionBias, RandomRanking, RankingDataset, datasets, simulate_clicks, write_log
-from fultr.audit import audit, write_audit
+from fultr.audits import audit, write_audit
 from fultr.cli.main import run
-from fultr.report.sentences import number_text
+from fultr.reports.sentences import number_text
 from tests.browser import BROWSERS, DESKTOP, PHONE, Browser
 
 pytestmark = pytest.mark.browser

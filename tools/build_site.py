@@ -109,7 +109,9 @@ def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
     command = [zensical, "build", "--clean", "--strict"]
-    built = subprocess.run(command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    built = subprocess.run(
+        command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     warned = built.returncode or re.search("^(griffe|mkdocs).*:", built.stdout, re.MULTILINE)
     if warned:  # strict mode knows nothing of warnings about docstrings
         sys.exit(f"{built.stdout}\nthe pages could not be made without warnings")
@@ -117,10 +119,14 @@ def main() -> None:
     paths = sorted(SITE.rglob("*.html"))
     formulas = draw_formulas(paths)
     problems, external = check(paths)
-    (SITE / "external-links.txt").write_text("".join(f"{link}\n" for link in sorted(external)), encoding="utf-8")
+    (SITE / "external-links.txt").write_text(
+        "".join(f"{link}\n" for link in sorted(external)), encoding="utf-8"
+    )
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(f"{len(paths)} pages, {formulas} formulas, {len(external)} links to other hosts, {len(problems)} problems")
+    print(
+        f"{len(paths)} pages, {formulas} formulas, {len(external)} links to other hosts, {len(problems)} problems"
+    )
     sys.exit(bool(problems))
 
 

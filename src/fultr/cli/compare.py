@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+import fultr
+import fultr.data
+import fultr.experiments
 from fultr.cli.files import read_any, read_impressions, with_groups_by
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -23,14 +26,15 @@ from fultr.cli.options import (
 )
 from fultr.cli.output import print_json, print_table, results, say
 from fultr.cli.training_options import TopK, click_noise
-from fultr.data import ClickLog, RankingDataset
-from fultr.data.feature_names import with_features
 from fultr.errors import InputError
-from fultr.experiments.comparison import compare as comparison_of
-from fultr.experiments.comparison import draw_comparison
-from fultr.experiments.methods import LEARN_FROM_CLICKS, METHODS
-from fultr.experiments.reproduction import write_table
 from fultr.files import make_folder
+
+NAMES = (
+    "fultr, fultr-mlp, fultr-corrected, fultr-paper, group-blind, no-ips, utility-ips, pg-rank, lambda-rank,"
+    " click-svm, propensity-svm, fair-pg-rank, fair-pg-rank-ips, equity-of-attention,"
+    " equity-of-attention-true, fairco, exposure-lp"
+)
+"""The methods that learn from clicks, known to the help without loading any of them."""
 
 PICTURES = ("comparison.png", "comparison.svg")
 
@@ -40,7 +44,8 @@ def compare(
     log: Annotated[Path, typer.Argument(help="The click log to train on.")],
     test: Annotated[Path, typer.Option(help="Labelled data to judge by: LETOR, Parquet, CSV or Arrow.")],
     methods: Annotated[
-        str, typer.Option(help=f"Names of methods, with commas: {', '.join(LEARN_FROM_CLICKS)}.")
+        str,
+        typer.Option(help=f"Names of methods, with commas: {NAMES}."),
     ] = "fultr,group-blind,fair-pg-rank-ips,equity-of-attention",
     out: Annotated[Path, typer.Option(help="The folder that table and picture go to.")] = Path("comparison"),
     valid: Annotated[
@@ -80,7 +85,7 @@ def compare(
     checked = None if valid is None else read_impressions(valid, reading, quiet=True)
     if shown_only:
         clicks, checked = clicks.shown_only(), None if checked is None else checked.shown_only()
-    rows = comparison_of(
+    rows = fultr.experiments.compare(
         clicks,
         _labelled(test, clicks, relevant_from, group_by),
         names,
@@ -93,8 +98,8 @@ def compare(
         say=say,
     )
     make_folder(out)
-    written = [write_table(out / "comparison.csv", rows)]
-    written += [draw_comparison(rows, out / name) for name in PICTURES]
+    written = [fultr.experiments.write_table(out / "comparison.csv", rows)]
+    written += [fultr.experiments.draw_comparison(rows, out / name) for name in PICTURES]
     if json:
         print_json({"policies": rows, "written": [str(path) for path in written]})
         return
@@ -102,8 +107,10 @@ def compare(
     two_groups = "exposure_ratio" in rows[0]
     cells = [
         (
-            METHODS[row["method"]].title,
-            f"{row['knob']} {row['trade_off']:g}" if len(METHODS[row["method"]].trade_offs) > 1 else "-",
+            fultr.experiments.METHODS[row["method"]].title,
+            f"{row['knob']} {row['trade_off']:g}"
+            if len(fultr.experiments.METHODS[row["method"]].trade_offs) > 1
+            else "-",
             *_with_ends(row, "dcg", ".4f"),
             *_with_ends(row, "disparity", "+.4f" if row["disparity_low"] is not None else ".4f"),
             *(_with_ends(row, "exposure_ratio", ".3f") if two_groups else ()),
@@ -125,10 +132,12 @@ def _with_ends(row: dict[str, Any], name: str, form: str) -> tuple[str, str]:
     return format(row[name], form), ends
 
 
-def _labelled(file: Path, log: ClickLog, relevant_from: float | None, group_by: str | None) -> RankingDataset:
+def _labelled(
+    file: Path, log: fultr.ClickLog, relevant_from: float | None, group_by: str | None
+) -> fultr.RankingDataset:
     content = read_any(file)
     if content.counts is not None:
         raise InputError("is a click log; methods are compared on lists with relevance", file=file)
     content = with_groups_by(content, group_by, file)
-    lists = with_features(content.data, list(log.data.feature_names), file)
+    lists = fultr.data.with_features(content.data, list(log.data.feature_names), file)
     return lists if relevant_from is None else lists.binarize(relevant_from)

@@ -6,56 +6,88 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fultr import __version__
-from fultr.cli.audit import audit
-from fultr.cli.compare import compare
-from fultr.cli.convert import convert
-from fultr.cli.count import count
-from fultr.cli.demo import demo
-from fultr.cli.evaluate import evaluate
-from fultr.cli.inspect import inspect
-from fultr.cli.noise import noise
 from fultr.cli.option_names import OPTIONS, in_option_names
 from fultr.cli.output import say
-from fultr.cli.propensity import propensity
-from fultr.cli.rank import rank
-from fultr.cli.report import report
-from fultr.cli.reproduce import reproduce
-from fultr.cli.simulate import simulate
-from fultr.cli.split import split
-from fultr.cli.sweep import sweep
-from fultr.cli.train import train
 from fultr.errors import FultrError, FultrWarning, InputError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (
-    demo,
-    simulate,
-    count,
-    inspect,
-    convert,
-    split,
-    propensity,
-    noise,
-    train,
-    sweep,
-    evaluate,
-    audit,
-    rank,
-    compare,
-    reproduce,
-    report,
-):
-    app.command()(command)
+COMMANDS = {
+    "demo": "Learn a fair ranking from simulated clicks, start to end.",
+    "simulate": "Simulate clicks on labelled data, as a click log.",
+    "count": "Count impressions and clicks of logs of any size.",
+    "inspect": "Say what a file holds, and everything suspicious in it.",
+    "convert": "Convert labelled data or a click log to another format.",
+    "split": "Split a log in two, by query or by time.",
+    "propensity": "Estimate the position bias from a click log.",
+    "noise": "Estimate how often irrelevant items are clicked.",
+    "train": "Train a ranking policy from clicks, fair within a limit.",
+    "sweep": "Train policies for many fairness weights, and compare them.",
+    "evaluate": "Measure how useful and how fair a saved policy is.",
+    "audit": "Measure how fair the logged ranking is, from its clicks.",
+    "rank": "Rank items with a saved policy.",
+    "compare": "Train several methods on one click log, and compare them.",
+    "reproduce": "Rerun the paper, with a verdict on each of its claims.",
+    "report": "Write what a run or an audit found as one HTML page.",
+}
+"""What each command does, in a line. A command is the function of its name in the module of its name."""
+
+APP_OPTIONS: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+
+class CommandsByName(Mapping[str, Any]):
+    """The commands by name; the module of one is imported when it is looked up, and no other."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all commands."""
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        """Return how many commands there are."""
+        return len(COMMANDS)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a command of that name, without importing it."""
+        return name in COMMANDS
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a command."""
+        if name not in COMMANDS:
+            raise KeyError(name)
+        module = import_module(f"fultr.cli.{name}")
+        alone = typer.Typer(add_completion=False, **APP_OPTIONS)
+        alone.command(name)(getattr(module, name))
+        return typer.main.get_command(alone)
+
+
+class Commands(TyperGroup):
+    """The group of all commands, which lists them without importing them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = CommandsByName()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is typer's
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the signature is typer's
+        """Write a line for each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+app = typer.Typer(cls=Commands, **APP_OPTIONS)
 
 
 @app.callback(invoke_without_command=True)

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+import fultr
+import fultr.clicks
+import fultr.data
 from fultr.cli.files import NO_CLICK_LOG, read_any
 from fultr.cli.options import (
     BiasFile,
@@ -26,9 +29,6 @@ from fultr.cli.options import (
 from fultr.cli.output import print_json, print_table, results
 from fultr.cli.propensity_inputs import Asked, read_asked
 from fultr.cli.propensity_options import SwappedColumn
-from fultr.clicks import TrustEstimate, estimate_noise, estimate_noise_swap
-from fultr.data import ClickLog
-from fultr.data.table_files import open_table
 from fultr.errors import InputError
 from fultr.files import write_text
 
@@ -89,7 +89,7 @@ def noise(
     content = read_any(log, reading)
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
-    estimate = estimate_noise(content.counts, examined, level=level, by_position=by_position)
+    estimate = fultr.estimate_noise(content.counts, examined, level=level, by_position=by_position)
     if json:
         print_json(estimate.to_dict())
         return
@@ -121,10 +121,10 @@ def _from_swaps(
 ) -> None:
     """Estimate noise and position bias from swaps, and show and write them."""
     logged = read_asked(
-        asked.found_in(open_table(asked.file).schema.names), replace(reading, on_conflict="first")
+        asked.found_in(fultr.data.open_table(asked.file).schema.names), replace(reading, on_conflict="first")
     )
-    assert isinstance(logged.log, ClickLog)  # noqa: S101 - swaps are told of single impressions
-    found = estimate_noise_swap(logged.log, **logged.inputs, level=level, seed=seed)
+    assert isinstance(logged.log, fultr.ClickLog)  # noqa: S101 - swaps are told of single impressions
+    found = fultr.clicks.estimate_noise_swap(logged.log, **logged.inputs, level=level, seed=seed)
     if out is not None:
         write_text(out, json_module.dumps(found.to_position_bias().to_dict(), indent=1) + "\n")
     if json:
@@ -144,7 +144,7 @@ def _from_swaps(
     results().print(f"to take it off: --eps-minus {curve}{together}", soft_wrap=True)
 
 
-def _table_of(found: TrustEstimate) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _table_of(found: fultr.clicks.TrustEstimate) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return columns and rows of a table of the estimate."""
 
     def cells(one: Any) -> tuple[str, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+import fultr
+import fultr.data
+import fultr.training
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
@@ -58,12 +60,9 @@ from fultr.cli.training_options import (
     tree_settings,
 )
 from fultr.cli.training_run import Place, run_training
-from fultr.data import Source
-from fultr.training import FairRanker, Frontier, save
-from fultr.training import sweep as sweep_over
-from fultr.training.frontier import FAIRNESS_WEIGHTS, FrontierPoint
-from fultr.training.run_folder import RunFolder, writing
-from fultr.training.solving import Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 POLICIES = "policies"
 PICTURES = ("frontier.png", "frontier.svg")
@@ -118,10 +117,10 @@ def sweep(
       fultr sweep clicks.parquet --lambdas 0,0.1,1,10 --l2 0.01,0.1 --out sweep --json
     """
     further = {
-        "fairness_weights": numbers_of(lambdas, "--lambdas") or list(FAIRNESS_WEIGHTS),
+        "fairness_weights": numbers_of(lambdas, "--lambdas") or list(fultr.training.FAIRNESS_WEIGHTS),
         "seeds": numbers_of(seeds, "--seeds", int) or [seed],
     }
-    ranker = FairRanker(
+    ranker = fultr.FairRanker(
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
         trees=tree_settings(model, leaves=leaves, rounds=rounds, learning_rate=learning_rate),
@@ -143,8 +142,13 @@ def sweep(
 
     check_share(ranker, valid)
 
-    def train(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
-        front = sweep_over(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
+    def train(
+        folder: fultr.training.RunFolder,
+        source: fultr.data.Source,
+        valid: fultr.data.Source | None,
+        watch: fultr.training.Watcher,
+    ) -> dict[str, Any]:
+        front = fultr.sweep(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
         return write_frontier(front, folder.path)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
@@ -155,10 +159,10 @@ def sweep(
     print_frontier(results(), found, out)
 
 
-def write_frontier(front: Frontier, folder: Path) -> dict[str, Any]:
+def write_frontier(front: fultr.Frontier, folder: Path) -> dict[str, Any]:
     """Write all that a sweep found, and return what results.json says of it."""
     files = ["frontier.csv", "frontier.json"]
-    with writing(folder):
+    with fultr.training.writing(folder):
         front.to_csv(folder / "frontier.csv")
         front.to_json(folder / "frontier.json")
         files += [front.plot(folder / name).name for name in PICTURES]
@@ -167,12 +171,12 @@ def write_frontier(front: Frontier, folder: Path) -> dict[str, Any]:
     return {"policies": policies, "trained": len(front.points), "files": files}
 
 
-def _write_policy(front: Frontier, point: FrontierPoint, folder: Path) -> dict[str, Any]:
+def _write_policy(front: fultr.Frontier, point: fultr.training.FrontierPoint, folder: Path) -> dict[str, Any]:
     several = len({one.seed for one in front.points}) > 1
     name = f"lambda-{repr(point.fairness_weight).removesuffix('.0')}"
     name = f"{POLICIES}/{name}{f'-seed-{point.seed}' if several else ''}.safetensors"
     ranker = front.ranker(point)
-    save(ranker, folder / name)
+    fultr.save(ranker, folder / name)
     row = {key: value for key, value in asdict(point).items() if key != "chosen"}
     if ranker.validation_ is None:  # training clicks stood in
         row |= {"valid_utility": None, "valid_disparity": None}

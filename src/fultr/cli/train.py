@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+import fultr
+import fultr.data
+import fultr.training
 from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -62,11 +64,10 @@ from fultr.cli.training_options import (
     tree_settings,
 )
 from fultr.cli.training_run import Place, run_training
-from fultr.data import Source
 from fultr.errors import InputError
-from fultr.training import FairRanker, UnsupportedLimitError, save
-from fultr.training.run_folder import RunFolder, writing
-from fultr.training.solving import Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MOST_PAIRS = 6
 """Pairs of groups whose disparity is printed; all are in results.json."""
@@ -144,7 +145,7 @@ def train(
         "min_utility": min_utility,
     }
     _refuse_several(goal)
-    ranker = FairRanker(
+    ranker = fultr.FairRanker(
         **goal,
         confidence=confidence,
         fairness=fairness.value,
@@ -169,16 +170,21 @@ def train(
 
     check_share(ranker, valid)
 
-    def fit(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
+    def fit(
+        folder: fultr.training.RunFolder,
+        source: fultr.data.Source,
+        valid: fultr.data.Source | None,
+        watch: fultr.training.Watcher,
+    ) -> dict[str, Any]:
         ranker.fit(source, valid=valid, checkpoints=folder, watch=watch)
-        with writing(folder.path / POLICY_FILE):
-            save(ranker, folder.path / POLICY_FILE)
+        with fultr.training.writing(folder.path / POLICY_FILE):
+            fultr.save(ranker, folder.path / POLICY_FILE)
         return _results(ranker)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
     try:
         found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
-    except UnsupportedLimitError as error:
+    except fultr.UnsupportedLimitError as error:
         if json:
             print_json({"run": None, "refused": error.to_dict()})
         raise
@@ -194,7 +200,7 @@ def _refuse_several(goal: dict[str, Any]) -> None:
         raise InputError(f"give {given[0]} or {given[1]}, not both")
 
 
-def _results(ranker: FairRanker) -> dict[str, Any]:
+def _results(ranker: fultr.FairRanker) -> dict[str, Any]:
     """Return the numbers of a trained ranker: nothing that depends on when and how often it was stopped."""
     return {
         "goal": {

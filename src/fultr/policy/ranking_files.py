@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +30,7 @@ from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 from fultr.logs.features import wanted_columns
 from fultr.logs.frames import require_items
+from fultr.policy.ranking_formats import RankingFormat
 
 RANKINGS = "table of rankings"
 """What the metadata of a Parquet file of rankings calls its content."""
@@ -48,24 +48,6 @@ RUN = "fultr"
 
 Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 """From features (rows x features) to a score for each row."""
-
-
-class RankingFormat(StrEnum):
-    """How rankings are written."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    TREC = "trec"
-
-
-FORMATS = {
-    ".parquet": RankingFormat.PARQUET,
-    ".pq": RankingFormat.PARQUET,
-    ".csv": RankingFormat.CSV,
-    ".trec": RankingFormat.TREC,
-    ".run": RankingFormat.TREC,
-}
-"""The format that the ending of a name stands for."""
 
 
 def read_scored(
@@ -148,15 +130,6 @@ class ShownItems:
     position: NDArray[np.int32]
     score: NDArray[np.float64]
     ranking_log_prob: NDArray[np.float64]
-
-
-def format_of(path: str | Path) -> RankingFormat:
-    """Return the format of rankings that the ending of a name stands for."""
-    ending = Path(path).suffix.lower()
-    if ending not in FORMATS:
-        problem = f"rankings are files that end in one of: {', '.join(FORMATS)}; name it so, or give a format"
-        raise InputError(problem, file=path, value=ending)
-    return FORMATS[ending]
 
 
 def write_rankings(

@@ -10,14 +10,14 @@ from itertools import combinations
 from typing import Any
 
 from fultr.arguments import Progress
-from fultr.audit import LOGGED, Estimate, RankingAudit, audit
+from fultr.audits import LOGGED, Estimate, RankingAudit, audit
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.readiness import judge_readiness
 from fultr.data import CountsOrLabels, RankingDataset, Source
 from fultr.errors import InputError
 from fultr.evaluation import evaluate
 from fultr.logs import inspect_dataset
-from fultr.report.content import (
+from fultr.reports.content import (
     MEASURES,
     Group,
     Measured,
@@ -30,9 +30,9 @@ from fultr.report.content import (
     shortened,
     within,
 )
-from fultr.report.examples import examples_of
-from fultr.report.runs import Run, TrainedPolicy
-from fultr.report.sentences import number_of, summary_of_run
+from fultr.reports.examples import examples_of
+from fultr.reports.runs import Run, TrainedPolicy
+from fultr.reports.sentences import number_of, summary_of_run
 from fultr.training.fair_ranker import PAPER_SHARE
 from fultr.training.sources import noise_of, with_validation
 

@@ -16,7 +16,7 @@ from fultr.evaluation.contributions import Ranker
 from fultr.expectation import examination_weights
 from fultr.policy import rank_positions
 from fultr.policy.policies import ScoredPolicy
-from fultr.report.content import Example, Item, shortened
+from fultr.reports.content import Example, Item, shortened
 
 MOST_EXAMPLES = 6
 SHOWN = 10

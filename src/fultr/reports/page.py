@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fultr.errors import InputError
 from fultr.files import atomic_write
-from fultr.report.content import Detail, Measured, Part, Ranking, Report
-from fultr.report.sentences import NOT_KNOWN, number_text
+from fultr.reports.content import Detail, Measured, Part, Ranking, Report
+from fultr.reports.sentences import NOT_KNOWN, number_text
 
 LARGEST = 2_000_000
 """Bytes that a page may have."""
@@ -97,7 +97,7 @@ def embedded(content: object) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("fultr.report").joinpath(name).read_text(encoding="utf-8")
+    return files("fultr.reports").joinpath(name).read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str) -> str:

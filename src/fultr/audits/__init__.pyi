@@ -1,10 +1,8 @@
-"""Audits: how fair and how useful logged rankings and candidate policies are, from clicks alone."""
-
-from fultr.audit.auditing import audit
-from fultr.audit.files import read_audit, write_audit
-from fultr.audit.logged_disparity import logged_disparity_finding, lowest_limit, lowest_limit_finding
-from fultr.audit.pictures import draw_shares
-from fultr.audit.result import (
+from .auditing import audit
+from .files import AUDIT, read_audit, write_audit
+from .logged_disparity import logged_disparity_finding, lowest_limit, lowest_limit_finding
+from .pictures import draw_shares
+from .result import (
     LOGGED,
     Audit,
     Difference,
@@ -17,6 +15,7 @@ from fultr.audit.result import (
 )
 
 __all__ = [
+    "AUDIT",
     "LOGGED",
     "Audit",
     "Difference",

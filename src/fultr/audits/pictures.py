@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fultr.audit.result import Audit, Estimate
+from fultr.audits.result import Audit, Estimate
 from fultr.plots import INK, MARKERS, PALETTE, _canvas, _distances, _save
 
 LEAST_HEIGHT, MOST_HEIGHT, HEIGHT_OF_A_POINT, MARGIN = 4.2, 60.0, 0.22, 1.6

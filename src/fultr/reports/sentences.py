@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fultr.audit import Audit, Estimate
+from fultr.audits import Audit, Estimate
 from fultr.data import RankingDataset
-from fultr.report.content import Group, Measured, Part, Ranking, best_under
-from fultr.report.runs import Run
+from fultr.reports.content import Group, Measured, Part, Ranking, best_under
+from fultr.reports.runs import Run
 
 NOT_KNOWN = "\u2013"
 LARGE = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fultr.audit.auditing import audit
+from fultr.audits.auditing import audit
 from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import Counts
 from fultr.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from fultr.errors import InputError
 from fultr.files import existing_file
-from fultr.report.content import Measured, exactly
+from fultr.reports.content import Measured, exactly
 from fultr.training import FairRanker, Frontier, load
 from fultr.training.run_folder import CONFIG, RESULTS
 

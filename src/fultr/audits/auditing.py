@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, whole_number
-from fultr.audit.checks import (
+from fultr.audits.checks import (
     check_limit,
     counted,
     findings_on,
@@ -23,9 +23,9 @@ from fultr.audit.checks import (
     overlaps_with_training,
     queries_of_pairs,
 )
-from fultr.audit.contributions import Clicks, Contributions
-from fultr.audit.curves import examination_for
-from fultr.audit.result import (
+from fultr.audits.contributions import Clicks, Contributions
+from fultr.audits.curves import examination_for
+from fultr.audits.result import (
     LOGGED,
     Audit,
     Difference,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
-from fultr.audit.result import LOGGED
+from fultr.audits.result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import judge_readiness
 from fultr.data import ClickLog, Counts, RankingDataset

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fultr.audit import Estimate
+from fultr.audits import Estimate
 
 LONGEST_NAME = 80
 """Characters of a name from data that are shown."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fultr.audit.pictures import draw_shares
-from fultr.audit.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
+from fultr.audits.pictures import draw_shares
+from fultr.audits.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
 from fultr.files import make_folder, read_json, write_text
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"

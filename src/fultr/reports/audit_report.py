@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from fultr.audit import LOGGED, Audit, RankingAudit
-from fultr.report.content import Part, Ranking, Report, shortened
-from fultr.report.run_report import POSITIONS, formula_of, measured_by_audit
-from fultr.report.sentences import number_text, summary_of_audit
+from fultr.audits import LOGGED, Audit, RankingAudit
+from fultr.reports.content import Part, Ranking, Report, shortened
+from fultr.reports.run_report import POSITIONS, formula_of, measured_by_audit
+from fultr.reports.sentences import number_text, summary_of_audit
 
 AUDITED = "audit"
 
