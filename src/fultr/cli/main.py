@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -77,7 +78,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 2 bad input, 1 a failure of our own."""
     try:
         with warnings_as_lines():
-            code = app(
+            code = command_line()(
                 args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
             )
         sys.stdout.flush()
@@ -110,10 +111,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
+@functools.cache
+def command_line() -> Callable[..., Any]:
+    """Return all commands with their options, made once: that takes longer than to refuse a small file."""
+    return typer.main.get_command(app)
+
+
 def options_of(arguments: Sequence[str] | None) -> dict[str, str]:
     """Return the options of the command that was called, by the names of its arguments."""
     given = sys.argv[1:] if arguments is None else arguments
-    commands = getattr(typer.main.get_command(app), "commands", {})
+    commands = getattr(command_line(), "commands", {})
     called = next((commands[name] for name in given if name in commands), None)
     parameters = [] if called is None else called.params
     return {one.name: one.opts[0] for one in parameters if one.name and one.opts[0].startswith("--")}
