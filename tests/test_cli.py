@@ -225,7 +225,7 @@ def test_failures_of_our_own_are_a_line_and_exit_one(
     assert code == 130
     assert "interrupted" in err
     # also while the command line itself is being read
-    monkeypatch.setattr("fultr.cli.main.app", full)
+    monkeypatch.setattr("fultr.cli.main.command_line", full)
     assert result_of(capsys, *arguments) == (130, "", err)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import typer
 
 from fultr import (
     Counts,
@@ -24,7 +23,7 @@ from fultr import (
     save,
     write_dataset,
 )
-from fultr.cli.main import app, options_of
+from fultr.cli.main import command_line, options_of
 from fultr.clicks.examination import with_examination
 from fultr.experiments.comparison import compare
 from tests.commands import json_of, refusal, result_of
@@ -70,7 +69,7 @@ def test_the_table_of_pages_names_every_command_and_says_which_have_a_depth() ->
         for names, depth in re.findall(r"^\| (`[^|]+) \|([^|]+)\|", page, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", names)
     }
-    commands = getattr(typer.main.get_command(app), "commands", {})
+    commands = getattr(command_line(), "commands", {})
     assert has_depth == {
         name: any("--depth" in option.opts for option in command.params) for name, command in commands.items()
     }

@@ -259,6 +259,7 @@ def test_what_cannot_be_done_is_said_in_a_line_and_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_reached_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = datasets.synthetic(queries=12, features=5, list_length=(3, 6), relevant=1, seed=0).train
     clicks = tmp_path / "clicks.parquet"
@@ -277,6 +278,7 @@ def test_a_limit_that_cannot_be_reached_is_a_line(tmp_path: Path, capsys: pytest
     assert list((tmp_path / "run").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_refused_limit_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job_board(queries=10, impressions=300).table.write_parquet(tmp_path / "jobs.parquet")
     arguments = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
@@ -64,10 +65,16 @@ class CommandsByName(Mapping[str, Any]):
         """Return a command."""
         if name not in COMMANDS:
             raise KeyError(name)
-        module = import_module(f"fultr.cli.{name}")
-        alone = typer.Typer(add_completion=False, **APP_OPTIONS)
-        alone.command(name)(getattr(module, name))
-        return typer.main.get_command(alone)
+        return command_of(name)
+
+
+@functools.cache
+def command_of(name: str) -> Any:
+    """Import a command and return it with its options, made once: that takes longer than to run a small one."""
+    module = import_module(f"fultr.cli.{name}")
+    alone = typer.Typer(add_completion=False, **APP_OPTIONS)
+    alone.command(name)(getattr(module, name))
+    return typer.main.get_command(alone)
 
 
 class Commands(TyperGroup):
@@ -109,7 +116,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 2 bad input, 1 a failure of our own."""
     try:
         with warnings_as_lines():
-            code = app(
+            code = command_line()(
                 args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
             )
         sys.stdout.flush()
@@ -142,10 +149,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
+@functools.cache
+def command_line() -> Callable[..., Any]:
+    """Return the group of all commands, made once."""
+    return typer.main.get_command(app)
+
+
 def options_of(arguments: Sequence[str] | None) -> dict[str, str]:
     """Return the options of the command that was called, by the names of its arguments."""
     given = sys.argv[1:] if arguments is None else arguments
-    commands = getattr(typer.main.get_command(app), "commands", {})
+    commands = getattr(command_line(), "commands", {})
     called = next((commands[name] for name in given if name in commands), None)
     parameters = [] if called is None else called.params
     return {one.name: one.opts[0] for one in parameters if one.name and one.opts[0].startswith("--")}
