@@ -23,7 +23,9 @@ from fultr.cli.options import (
 )
 from fultr.cli.output import print_json, print_table, results, say
 from fultr.cli.training_options import TopK, click_noise
+from fultr.clicks.readiness_findings import sentence_of_left_out
 from fultr.data import ClickLog, RankingDataset
+from fultr.data.counts import NEVER_SHOWN
 from fultr.data.feature_names import with_features
 from fultr.errors import InputError
 from fultr.experiments.comparison import compare as comparison_of
@@ -79,6 +81,8 @@ def compare(
     clicks = read_impressions(log, reading)
     checked = None if valid is None else read_impressions(valid, reading, quiet=True)
     if shown_only:
+        if left_out := clicks.compact().shown_only().origin.get(NEVER_SHOWN):
+            say(f"fultr: warning: {sentence_of_left_out(left_out)}")
         clicks, checked = clicks.shown_only(), None if checked is None else checked.shown_only()
     rows = comparison_of(
         clicks,

@@ -29,7 +29,9 @@ from fultr.cli.rank import Deterministic, Policy, load_policy
 from fultr.cli.training_options import click_noise, in_names_of_options
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import context_of
+from fultr.clicks.readiness_findings import sentence_of_left_out
 from fultr.data import Counts, RankingDataset
+from fultr.data.counts import NEVER_SHOWN
 from fultr.errors import InputError
 from fultr.evaluation import Evaluation
 from fultr.evaluation import evaluate as evaluation_of
@@ -112,6 +114,8 @@ def evaluate(
         warn_of_modes(ranker, source, examined, noise, str(policy))
     overlap = overlap_with_training(ranker, source)
     notes = [] if overlap is None else list(notes_on_overlap(str(policy), overlap, source.data))
+    if content.counts is not None and NEVER_SHOWN in content.counts.origin:
+        notes.append(sentence_of_left_out(content.counts.origin[NEVER_SHOWN]))
     if json:
         about = {"policy": str(policy), "data": str(data), "kind": content.kind, "notes": notes}
         print_json({**about, **found.to_dict()})
