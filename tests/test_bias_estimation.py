@@ -184,6 +184,7 @@ def test_each_method_recovers_the_truth_from_a_large_log() -> None:
         assert found.values == pytest.approx(TRUE, rel=0.06)
         assert all(low <= true <= high for low, true, high in zip(found.low, TRUE, found.high, strict=True))
         assert found.insufficient == ()
+        assert found.tail == "error"
         # the truth is no power law, and so many clicks tell
         assert found.power_fit is not None
         assert found.power_fit.p_value < 0.01
@@ -479,6 +480,8 @@ def test_positions_without_enough_clicks_are_said_and_not_estimated() -> None:
         estimate_bias_swap(swaps, policy.drawn(swaps)),
     ):
         assert found.insufficient == (3, 5)
+        assert found.tail == "power"  # so that the estimate can be used for the log it came from
+        assert found.to_position_bias().at([5]) > 0
         assert np.isnan(found.values)[[2, 4]].all()
         assert found.clicks[2] == 0
         assert found.impressions[2] == 5_000

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import fultr
+import fultr.clicks
 import fultr.data
 import fultr.experiments
 from fultr.cli.files import read_any, read_impressions, with_groups_by
@@ -84,6 +85,8 @@ def compare(
     clicks = read_impressions(log, reading)
     checked = None if valid is None else read_impressions(valid, reading, quiet=True)
     if shown_only:
+        if left_out := clicks.compact().shown_only().origin.get(fultr.data.NEVER_SHOWN):
+            say(f"fultr: warning: {fultr.clicks.sentence_of_left_out(left_out)}")
         clicks, checked = clicks.shown_only(), None if checked is None else checked.shown_only()
     rows = fultr.experiments.compare(
         clicks,

@@ -10,6 +10,7 @@ import typer
 
 import fultr
 import fultr.clicks
+import fultr.data
 import fultr.evaluation
 import fultr.training
 from fultr.cli.files import Content, read_any, with_groups_by
@@ -113,6 +114,8 @@ def evaluate(
     notes = (
         [] if overlap is None else list(fultr.training.notes_on_overlap(str(policy), overlap, source.data))
     )
+    if content.counts is not None and fultr.data.NEVER_SHOWN in content.counts.origin:
+        notes.append(fultr.clicks.sentence_of_left_out(content.counts.origin[fultr.data.NEVER_SHOWN]))
     if json:
         about = {"policy": str(policy), "data": str(data), "kind": content.kind, "notes": notes}
         print_json({**about, **found.to_dict()})

@@ -9,6 +9,7 @@ from .examination import AnyBias, context_of, with_examination
 from .noise import NoiseEstimate, estimate_noise
 from .noise_swap import TrustEstimate, estimate_noise_swap
 from .readiness import Readiness, judge_readiness, severe_lines
+from .readiness_findings import sentence_of_left_out
 from .simulation import simulate_clicks
 from .streamed_simulation import simulate_log
 
@@ -36,6 +37,7 @@ __all__ = [
     "position_ranges",
     "read_bias",
     "read_position_bias",
+    "sentence_of_left_out",
     "severe_lines",
     "simulate_clicks",
     "simulate_log",

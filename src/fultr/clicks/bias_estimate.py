@@ -141,6 +141,9 @@ class BiasEstimate:
     def power_law(self) -> PowerLaw:
         """Return the power law that fits all positions best, each weighted by its precision."""
         known = self._known_positions()
+        if known.size < 2:
+            problem = "only one position has enough data, so that no power law can be fitted"
+            raise InputError(problem, column="eta")
         law = fitted_power_law(known, np.array(self.raw)[known - 1], self._log_errors()[known - 1])
         if not law.eta >= 0:
             problem = "examination does not fall with the position, so that no power law can be its tail"

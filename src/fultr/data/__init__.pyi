@@ -1,6 +1,6 @@
 from .click_log import ClickLog, CountsOrLabels, Planted, Source
 from .columns import FEATURE_PREFIX, LIST_COLUMN, flags, integers_between, require_columns, text_labels
-from .counts import Cells, CountedFile, Counts
+from .counts import NEVER_SHOWN, Cells, CountedFile, Counts
 from .counts_files import holds_counts, read_counts, write_counts
 from .dataset import DataSplits, RankingDataset, concatenate, refuse_shared_queries, rows_of
 from .dataset_files import read_dataset, write_dataset
@@ -17,6 +17,7 @@ __all__ = [
     "FEATURE_PREFIX",
     "KINDS",
     "LIST_COLUMN",
+    "NEVER_SHOWN",
     "Cells",
     "ClickLog",
     "CountedFile",
