@@ -23,13 +23,13 @@ from fultr.cli.options import (
 from fultr.cli.output import print_json, print_table, results, say
 from fultr.cli.training_options import TopK, click_noise
 from fultr.data import ClickLog, RankingDataset
-from fultr.data.feature_names import with_features
 from fultr.errors import InputError
 from fultr.experiments.comparison import compare as comparison_of
 from fultr.experiments.comparison import draw_comparison
 from fultr.experiments.methods import LEARN_FROM_CLICKS, METHODS
 from fultr.experiments.reproduction import write_table
 from fultr.files import make_folder
+from fultr.logs.features import with_features
 
 PICTURES = ("comparison.png", "comparison.svg")
 

@@ -11,13 +11,13 @@ from fultr.cli.options import LogReading
 from fultr.cli.output import progress, say
 from fultr.data import ClickLog, Counts, RankingDataset, read_counts
 from fultr.data.counts_files import holds_counts
-from fultr.data.feature_names import choose_features, is_numbered
 from fultr.data.table_files import COMPRESSED, KINDS, Table, open_table
 from fultr.datasets import group_by, load
 from fultr.errors import InputError
 from fultr.files import existing_file
 from fultr.logs import count, read_aggregated_log, read_log
 from fultr.logs.aggregated import AGGREGATED, ASSUMPTION
+from fultr.logs.features import choose_features, is_numbered
 from fultr.logs.frames import features_of_policies
 from fultr.logs.metadata import LOG
 

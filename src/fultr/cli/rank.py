@@ -21,11 +21,11 @@ from fultr.cli.options import Json
 from fultr.cli.output import print_json, progress, say
 from fultr.data import RankingDataset, read_letor
 from fultr.data.dataset import rows_of
-from fultr.data.feature_names import with_features
 from fultr.datasets.load import LETOR_ENDINGS
 from fultr.errors import InputError
 from fultr.expectation import examination_weights
 from fultr.files import existing_file, writable_file
+from fultr.logs.features import with_features
 from fultr.policy import log_prob_of_positions, rank_positions, sample_positions
 from fultr.policy.plackett_luce import cut_positions
 from fultr.policy.ranking_files import (

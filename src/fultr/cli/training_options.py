@@ -21,10 +21,10 @@ from fultr.click_model import ClickNoise, PositionBiasByContext
 from fultr.clicks import judge_readiness, severe_lines
 from fultr.clicks.examination import context_of, with_examination
 from fultr.data import Counts, Source
-from fultr.data.feature_names import with_features
 from fultr.errors import InputError
 from fultr.files import existing_file
 from fultr.logs import inspect_dataset
+from fultr.logs.features import with_features
 from fultr.training import FairRanker
 from fultr.training.preparation import NO_TWO_GROUPS, check_groups, has_two_groups
 from fultr.training.run_folder import CHECKPOINT_EVERY

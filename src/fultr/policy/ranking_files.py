@@ -23,13 +23,12 @@ from fultr.arguments import Progress
 from fultr.data.columns import LIST_COLUMN, Place, arrow_ids, feature_table, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, lists_of
-from fultr.data.feature_names import matching_columns
 from fultr.data.fields import numbered_names
 from fultr.data.ids import UNKNOWN_GROUP, Ids
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.features import wanted_columns
+from fultr.logs.features import matching_columns, wanted_columns
 from fultr.logs.frames import require_items
 
 RANKINGS = "table of rankings"
