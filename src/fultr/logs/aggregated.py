@@ -65,7 +65,7 @@ def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     check_names(options, "context", "on_repeat")
     source = open_source(source, options.pop("progress", None))
     table = _one_row_impressions(source, options.pop("columns", None) or {})
-    whole = integers_between(0, LARGEST_COUNT - 1, "a count must be a whole number, 0 or more")
+    whole = integers_between(0, LARGEST_COUNT - 1, "a count must be an integer, 0 or more")
     counted = ("impressions", "clicks", "query_impressions")
     of_rows = {name: (name, whole) for name in counted if name in table.schema.names}
     log = OpenedLog(table, options, of_impressions=of_rows)

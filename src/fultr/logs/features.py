@@ -13,7 +13,7 @@ from fultr.arguments import names_of
 from fultr.data.columns import (
     FEATURE_PREFIX,
     LIST_COLUMN,
-    Place,
+    Location,
     feature_table,
     is_number,
     is_text,
@@ -122,7 +122,7 @@ def _numbers_in_text(table: Table, names: list[str]) -> list[str]:
     for name in names if batch is not None else ():
         values = plain(batch[0][name]).drop_null() if batch is not None else pa.array([])
         try:
-            feature_table({name: values}, len(values), Place(table.file))
+            feature_table({name: values}, len(values), Location(table.file))
         except InputError:
             continue
         if len(values):

@@ -58,15 +58,15 @@ class ItemCollector:
         for index, table in enumerate(tables):
             require_columns(table.schema.names, (*KEYS, *self.features), table.file)
             self.reader.check_kinds(table, dict(zip(KEYS, KEYS, strict=True)))
-            for batch, place in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
-                rows = self._numbered_documents.number(index, place, len(batch["query_id"]))
-                part = {"row": rows, **self.reader.encode_items(batch, place)}
+            for batch, location in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
+                rows = self._numbered_documents.number(index, location, len(batch["query_id"]))
+                part = {"row": rows, **self.reader.encode_items(batch, location)}
                 if grouped:
                     part["group"] = checks.encode_labels(
-                        batch[group], place, self.reader.groups, self.reader.group_names
+                        batch[group], location, self.reader.groups, self.reader.group_names
                     )
                 given = {name: batch[name] for name in self.features}
-                part["features"] = checks.feature_table(given, rows.size, place)
+                part["features"] = checks.feature_table(given, rows.size, location)
                 parts.append(part)
         if not parts:
             raise InputError("the table of documents has no rows", file=tables[0].file)

@@ -154,7 +154,7 @@ def _read_columns(file: Path, _progress: Progress | None) -> Data:
 
 def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[np.int64]:
     """Return how many rows each list has, by `.query` or else by where `qid:` changes."""
-    rule = "the length of a list is a whole number, 1 or more"
+    rule = "the length of a list is an integer, 1 or more"
     lengths = _values(file, "query", None, LENGTH, rule, pl.Int64, least=1)
     if lengths is None:
         if queries is None:
@@ -169,7 +169,7 @@ def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[n
 
 def _positions(file: Path, size: int, first: int | None) -> pl.Series:
     """Return the position of each row from 1 on."""
-    rule = f"a position is a whole number, {first or 0} or more"
+    rule = f"a position is an integer, {first or 0} or more"
     found = _values(file, "position", size, POSITION, rule, pl.Int64, least=first or 0)
     if found is None:
         problem = f"the positions of its rows are missing: {file.name}.position should stand beside it"

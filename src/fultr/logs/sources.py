@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, whole_number
 from fultr.data import table_files
-from fultr.data.columns import Place
+from fultr.data.columns import Location
 from fultr.data.table_files import (
     COMPRESSED,
     KINDS,
@@ -129,9 +129,9 @@ def check_first_position(first: int | None) -> None:
 def long_table(frame: pl.DataFrame, file: str | Path | None, **fields: Any) -> Table:
     """Return a frame as a long table; its column `row` has the rows of the file that errors name."""
 
-    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         for part in frame.iter_slices(table_files.ROWS_A_BATCH):
-            place = Place(file, numbers=part["row"].cast(pl.Int64).to_numpy())
-            yield {name: part[name].to_arrow() for name in names}, place
+            location = Location(file, numbers=part["row"].cast(pl.Int64).to_numpy())
+            yield {name: part[name].to_arrow() for name in names}, location
 
     return Table(frame.clear().drop("row").to_arrow().schema, batches=batches, file=file, **fields)

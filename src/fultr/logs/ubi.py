@@ -175,7 +175,7 @@ class _Ubi:
         if _is_text(value):
             self.text_ids.add(ID_COLUMNS[path])
         elif type(value) is not int:
-            raise record.error("ids must be text or whole numbers", path, value)
+            raise record.error("ids must be text or integers", path, value)
         return str(value)
 
     def searches(self, given: Iterable[_Record], *, compare_hits: bool) -> pl.DataFrame:
@@ -224,7 +224,7 @@ class _Ubi:
                     if ordinal is not None and not (
                         type(ordinal) is int and 0 <= ordinal <= DEEPEST_POSITION
                     ):
-                        problem = f"must be a whole number from 0 to {DEEPEST_POSITION}"
+                        problem = f"must be an integer from 0 to {DEEPEST_POSITION}"
                         self.skip(record.error(problem, ORDINAL, ordinal))
                         continue
                     document = self.id_of(record.at(OBJECT), record, OBJECT)
@@ -324,10 +324,10 @@ def _lines(file: Path, progress: Progress) -> Iterator[_Record]:
 def _rows(table: Table) -> Iterator[_Record]:
     if "query_id" not in table.schema.names:
         raise InputError("the column is missing; it is no UBI table", file=table.file, column="query_id")
-    for batch, place in table.batches([name for name in FIELDS if name in table.schema.names]):
+    for batch, location in table.batches([name for name in FIELDS if name in table.schema.names]):
         for name, column in batch.items():
             if pa.types.is_timestamp(column.type):
                 batch[name] = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.string())
-        for row, values in enumerate(pa.record_batch(batch).to_pylist(), start=place.first_row):
+        for row, values in enumerate(pa.record_batch(batch).to_pylist(), start=location.first_row):
             content = {name: value for name, value in values.items() if value is not None}
             yield _Record(content, table.file, row)
