@@ -204,9 +204,9 @@ class IdCodes:
         if not self.is_text:
             return mixed(codes)
         with self._lock:
-            known = self._hashes.size
-            if codes.size and int(codes.max()) >= known:
-                self._hashes = np.concatenate([self._hashes, _text_hashes(self.texts[known:])])
+            size = self._hashes.size
+            if codes.size and int(codes.max()) >= size:
+                self._hashes = np.concatenate([self._hashes, _text_hashes(self.texts[size:])])
             return np.asarray(self._hashes[codes])
 
 

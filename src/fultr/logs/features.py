@@ -73,7 +73,7 @@ def find_features(
     prefixed = tuple(name for name in fields if name.startswith(FEATURE_PREFIX) and name not in left_out)
     if prefixed or table.metadata.get("kind") == LOG:
         return FeatureColumns(prefixed)
-    known = {
+    no_features = {
         *NO_FEATURES,
         *EXPERIMENT_COLUMNS,
         *COUNT_COLUMNS,
@@ -81,7 +81,7 @@ def find_features(
         *used,
         *left_out,
     }
-    others = [field for field in fields.values() if field.name not in known and not is_id(field.name)]
+    others = [field for field in fields.values() if field.name not in no_features and not is_id(field.name)]
     numbers = [field.name for field in others if is_number(field.type) and not pa.types.is_null(field.type)]
     texts = [field.name for field in others if is_text(field.type)] if table.is_text else []
     numbers += _numbers_in_text(table, texts)
@@ -118,7 +118,7 @@ def is_id(name: str) -> bool:
 def _numbers_in_text(table: Table, names: list[str]) -> list[str]:
     """Return the columns of a text file whose first values are all numbers, or true and false."""
     batch = next(iter(table.batches(names)), None) if names else None
-    found = []
+    numeric = []
     for name in names if batch is not None else ():
         values = plain(batch[0][name]).drop_null() if batch is not None else pa.array([])
         try:
@@ -126,8 +126,8 @@ def _numbers_in_text(table: Table, names: list[str]) -> list[str]:
         except InputError:
             continue
         if len(values):
-            found.append(name)
-    return found
+            numeric.append(name)
+    return numeric
 
 
 def is_numbered(names: Sequence[str]) -> bool:

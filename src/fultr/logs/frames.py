@@ -42,9 +42,9 @@ class GivenItems(NamedTuple):
         """Return values of the rows of the data (on the last axis) in the order of what was given."""
         if self.order is None:
             return values
-        found = np.empty_like(values)
-        found[..., self.order] = values
-        return found
+        ordered = np.empty_like(values)
+        ordered[..., self.order] = values
+        return ordered
 
 
 def is_frame(given: object) -> bool:

@@ -117,8 +117,8 @@ class RowReader:
         one_of(self.on_repeat, "on_repeat", *get_args(OnRepeat))
         for name in self.renamed:
             if name not in (*REQUIRED, *OPTIONAL):
-                known = ", ".join((*REQUIRED, *OPTIONAL))
-                raise InputError(f"no such column to rename; there are: {known}", column=name)
+                allowed = ", ".join((*REQUIRED, *OPTIONAL))
+                raise InputError(f"no such column to rename; there are: {allowed}", column=name)
 
     def _contexts(self, column: Any, name: str, location: Location) -> NDArray[np.int64]:
         return self.contexts.encode(checks.context_labels(column, name, location))

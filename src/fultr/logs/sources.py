@@ -45,18 +45,18 @@ def tables_of(source: Any, progress: Progress | None = None) -> list[Table]:
 
 def files_of(sources: Iterable[str | Path]) -> list[str | Path]:
     """Return the files that names, globs, folders and addresses stand for, sorted for each of them."""
-    found: list[str | Path] = []
+    files: list[str | Path] = []
     for source in sources:
         if is_address(source):
-            found += _remote_files(str(source))
+            files += _remote_files(str(source))
         elif Path(source).is_dir():
-            found += _tables_among(sorted(path for path in Path(source).rglob("*") if path.is_file()), source)
+            files += _tables_among(sorted(path for path in Path(source).rglob("*") if path.is_file()), source)
         elif any(mark in str(source) for mark in WILDCARDS) and not Path(source).exists():
             names = glob.glob(str(source), recursive=True)  # noqa: PTH207 - a pattern may be absolute
-            found += _tables_among([Path(name) for name in sorted(names)], source)
+            files += _tables_among([Path(name) for name in sorted(names)], source)
         else:
-            found.append(Path(source))
-    return found
+            files.append(Path(source))
+    return files
 
 
 def _remote_files(address: str) -> list[str]:

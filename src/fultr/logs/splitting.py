@@ -109,8 +109,8 @@ def split_log(
 
 def _items_of(table: Table) -> Path | None:
     """Return the table of documents that was written with a log, if one was."""
-    known = LogMetadata.from_dict(table.metadata, table.file).items
-    return None if known is None or table.file is None else Path(items_beside(known, table.file))
+    items = LogMetadata.from_dict(table.metadata, table.file).items
+    return None if items is None or table.file is None else Path(items_beside(items, table.file))
 
 
 def _items_name(out: Path, items: Path) -> Path:
