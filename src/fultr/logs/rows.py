@@ -48,7 +48,7 @@ BLOCKS_AHEAD = 3
 OnRepeat = Literal["error", "first"]
 
 Check = Callable[[Any, str, Location], NDArray[Any]]
-"""From a column of a batch, its name and the location of its rows to checked values; `columns.flags` is one."""
+"""From a column, its name and the location of its rows to checked values; `columns.flags` is one."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
