@@ -192,23 +192,11 @@ def lists_of(
     of numbers, or one list column; `held` are those of all rows, if they need not be read. `about` are the
     fields of the dataset that the table says itself.
     """
-    names = table.schema.names
-    wanted = [name for name in (*OTHER_COLUMNS, *([label] if label else ())) if name in names]
-    read = [] if held is not None else features
     codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "group")}
     group_names = None if about is None else about["group_names"]
-    parts = [
-        (_checked(batch, location, codes, label, read, group_names), location)
-        for batch, location in table.batches([*wanted, *read])
-    ]
-    if not parts and about is not None:
-        empty = {name: pa.array([], table.schema.field(name).type) for name in (*wanted, *read)}
-        parts = [(_checked(empty, Location(), codes, label, read, group_names), Location())]
-    if not parts:
-        raise InputError("has no rows", file=table.file)
-    values = held if held is not None else _stacked([rows.pop("features") for rows, _ in parts], table.file)
-    location = parts[-1][1]
-    rows = joined([part for part, _ in parts])
+    parts, location = _read_parts(table, codes, label, features if held is None else [], group_names)
+    values = _stacked([rows.pop("features") for rows in parts], table.file) if held is None else held
+    rows = joined(parts)
     if table.is_text and "doc_id" in rows:
         rows["doc_id"] = as_integers(rows["doc_id"])
     one_list = np.zeros(rows["row"].size, dtype=np.int64)
@@ -249,6 +237,26 @@ def lists_of(
             _name_repeated_document(rows, list_of_row, located)
         raise error if table.file is None else error.located(table.file) from None
     return data, order
+
+
+def _read_parts(
+    table: Table,
+    codes: dict[str, IdCodes],
+    label: str | None,
+    features: list[str],
+    group_names: Sequence[str] | None,
+) -> tuple[list[Columns], Location]:
+    """Return the checked rows of each batch, and the last location; only a dataset may have no rows."""
+    wanted = [name for name in (*OTHER_COLUMNS, label, *features) if name in table.schema.names]
+    parts, location = [], Location()
+    for batch, location in table.batches(wanted):
+        parts.append(_checked(batch, location, codes, label, features, group_names))
+    if not parts and group_names is None:
+        raise InputError("has no rows", file=table.file)
+    if not parts:
+        empty = {name: pa.array([], table.schema.field(name).type) for name in wanted}
+        parts = [_checked(empty, location, codes, label, features, group_names)]
+    return parts, location
 
 
 def _stacked(parts: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
