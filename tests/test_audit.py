@@ -751,7 +751,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         (lambda: audit(log, max_disparity=-1), "'max_disparity': must be a number, 0 or more"),
         (lambda: audit(log, max_disparity=math.nan), "'max_disparity'"),
         (lambda: audit(log, level=95), "'level': must lie between 0 and 1"),
-        (lambda: audit(log, resamples=10), "'resamples': must be a whole number, 50 or more"),
+        (lambda: audit(log, resamples=10), "'resamples': must be an integer, 50 or more"),
         (lambda: audit(log, seed=-1), "'seed'"),
         (lambda: audit(single), "'query_id': an audit needs two queries at least.*got 1"),
         (lambda: audit(single[:0]), "two queries at least.*got 0"),

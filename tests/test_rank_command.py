@@ -34,7 +34,7 @@ from fultr import (
     write_letor,
     write_log,
 )
-from fultr.data.feature_names import matching_columns
+from fultr.logs.features import matching_columns
 from fultr.policy import log_prob_of_positions, ranking_log_prob, sample_positions
 from fultr.policy.ranking_files import read_scored
 from tests import commands

@@ -308,7 +308,5 @@ def test_gains_are_clicks_or_relevance(log: ClickLog) -> None:
 def test_a_missing_id_in_arrays_is_named(column: str) -> None:
     given: dict[str, Any] = {"qid": ["nurse"] * 3, "impression": ["s-1"] * 3}
     given[column] = [*given[column][:2], None]
-    with pytest.raises(
-        InputError, match=f"row 3, column '{column}': ids must be all whole numbers or all text"
-    ):
+    with pytest.raises(InputError, match=f"row 3, column '{column}': ids must be all integers or all text"):
         source_of(np.zeros((3, 1)), [1, 0, 0], position=[1, 2, 3], **given)

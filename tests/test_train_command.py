@@ -232,7 +232,7 @@ def test_severe_findings_are_repeated(
         (("--min-utility", 2), "--min-utility"),
         (("--l2", "a"), "--l2 takes numbers such as 0.01,0.1"),
         (("--l2", -1), "--l2: must be one or more finite numbers"),
-        (("--hidden", "2.5"), "--hidden takes whole numbers"),
+        (("--hidden", "2.5"), "--hidden takes integers"),
         (("--folds", 0), "--folds: without left-out clicks, l2 must be a single number"),
         (("--valid-share", 0.1), "--valid-share is for --protocol paper; see --folds"),
         (("--valid-share", 0.1, "--valid", "x"), "give --valid or --valid-share, not both"),

@@ -120,6 +120,6 @@ def _short(value: object, longest: int = 60) -> str:
         value = value.item()
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
+    except ValueError:  # an integer of thousands of digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= longest else text[: longest - 3] + "..."

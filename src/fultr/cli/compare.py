@@ -11,6 +11,7 @@ import fultr
 import fultr.clicks
 import fultr.data
 import fultr.experiments
+import fultr.logs
 from fultr.cli.files import read_any, read_impressions, with_groups_by
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -142,5 +143,5 @@ def _labelled(
     if content.counts is not None:
         raise InputError("is a click log; methods are compared on lists with relevance", file=file)
     content = with_groups_by(content, group_by, file)
-    lists = fultr.data.with_features(content.data, list(log.data.feature_names), file)
+    lists = fultr.logs.with_features(content.data, list(log.data.feature_names), file)
     return lists if relevant_from is None else lists.binarize(relevant_from)

@@ -78,7 +78,7 @@ def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[
         if fultr.data.holds_counts(table):
             counts = fultr.read_counts(path, progress=report)
             return _with_chosen(Content("counts", counts.data, counts), reading, path)
-        by_name = known and all(not fultr.data.is_numbered(names) for names in known)
+        by_name = known and all(not fultr.logs.is_numbered(names) for names in known)
         if by_name and reading.features is None and reading.items is None and "kind" not in table.metadata:
             reading = replace(reading, features=fultr.logs.features_of_policies(table, known))
         arguments = {**reading.arguments(), "on_features": say_features(path), "progress": report}
@@ -102,7 +102,7 @@ def _with_chosen(content: Content, reading: LogReading, path: Path) -> Content:
     """Return what has its groups and features already, with those of its features that are asked for."""
     if "group" in reading.columns:
         raise InputError(f"holds {content.kind}, which has its groups already; leave --group out", file=path)
-    data = fultr.data.choose_features(content.data, reading.features, reading.exclude, path)
+    data = fultr.logs.choose_features(content.data, reading.features, reading.exclude, path)
     return content if data is content.data else replace(content, data=data, counts=_on(content.counts, data))
 
 

@@ -13,6 +13,7 @@ import typer
 import fultr
 import fultr.data
 import fultr.datasets
+import fultr.logs
 import fultr.policy
 import fultr.training
 from fultr.cli.modes import warn_of_modes_by_exposure
@@ -156,7 +157,7 @@ def _scored_items(path: Path, ranker: fultr.FairRanker) -> tuple[fultr.RankingDa
             data = fultr.policy.read_scored(file, wanted, ranker.feature_scores, progress=report)
             scores = data.features[:, 0].astype("float64")
         else:
-            data = fultr.data.with_features(fultr.read_letor(file, progress=report), wanted, file)
+            data = fultr.logs.with_features(fultr.read_letor(file, progress=report), wanted, file)
             scores = ranker.feature_scores(data)
     try:
         return data, scores + ranker.offsets_of(data)

@@ -16,6 +16,7 @@ import fultr
 import fultr.audits
 import fultr.clicks
 import fultr.data
+import fultr.logs
 import fultr.training
 from fultr.cli.files import Content, read_any, read_impressions
 from fultr.cli.option_names import OPTIONS, in_option_names
@@ -283,7 +284,7 @@ class Inputs:
             return source, None
         names = list(content.data.feature_names)
         further = self._read(self.valid, ranker, "validation: ", [names])
-        lists = fultr.data.with_features(further.data, names, self.valid)
+        lists = fultr.logs.with_features(further.data, names, self.valid)
         return source, self._source(replace(further, data=lists), self.valid, ranker)
 
     def _say_if_no_disparity(self, ranker: fultr.FairRanker, counts: fultr.Counts | None) -> None:
@@ -330,7 +331,7 @@ class Inputs:
         if ranker.protocol == "paper":
             log = read_impressions(file, self.reading, quiet=True)
             return replace(
-                log, data=fultr.data.with_features(log.data, list(content.data.feature_names), file)
+                log, data=fultr.logs.with_features(log.data, list(content.data.feature_names), file)
             )
         return replace(content.counts, data=content.data)
 

@@ -4,7 +4,6 @@ from .counts import NEVER_SHOWN, Cells, CountedFile, Counts
 from .counts_files import holds_counts, read_counts, write_counts
 from .dataset import DataSplits, RankingDataset, concatenate, refuse_shared_queries, rows_of
 from .dataset_files import read_dataset, write_dataset
-from .feature_names import choose_features, is_numbered, with_features
 from .fields import DEEPEST_POSITION
 from .ids import distinct
 from .letor import read_letor, write_letor
@@ -28,14 +27,12 @@ __all__ = [
     "RankingDataset",
     "Source",
     "Table",
-    "choose_features",
     "concatenate",
     "distinct",
     "flags",
     "holds_counts",
     "integers_between",
     "is_csv",
-    "is_numbered",
     "merge",
     "open_table",
     "read_counts",
@@ -45,7 +42,6 @@ __all__ = [
     "require_columns",
     "rows_of",
     "text_labels",
-    "with_features",
     "write_counts",
     "write_dataset",
     "write_letor",

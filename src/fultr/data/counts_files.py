@@ -122,7 +122,12 @@ def _frames(counts: Counts) -> list[pl.DataFrame]:
     )
     cells |= {"list": data.list_of_row[counts.cells.row], "item": item_of_row[counts.cells.row]}
     kinds = {ITEM: items, LIST: lists, CELL: cells, PLANTED: planted}
-    return [pl.DataFrame(columns).with_columns(kind=pl.lit(kind)) for kind, columns in kinds.items()]
+    return [
+        pl.DataFrame(columns)
+        .cast({name: TYPES[name] for name in TYPES.keys() & columns.keys()})
+        .with_columns(kind=pl.lit(kind))
+        for kind, columns in kinds.items()
+    ]
 
 
 def _metadata(counts: Counts) -> dict[str, Any]:

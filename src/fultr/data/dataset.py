@@ -348,7 +348,7 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
         if any(value is None for value in values):
             return None
         if len({value.dtype.kind for value in values}) > 1:
-            raise InputError("ids are whole numbers in one part and text in another", column=column)
+            raise InputError("ids are integers in one part and text in another", column=column)
         return np.concatenate(values)
 
     return RankingDataset(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress
 from fultr.data import columns
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.frames import id_series, item_columns
 from fultr.data.grouping import first_repeat, run_starts
@@ -192,23 +192,11 @@ def lists_of(
     of numbers, or one list column; `held` are those of all rows, if they need not be read. `about` are the
     fields of the dataset that the table says itself.
     """
-    names = table.schema.names
-    wanted = [name for name in (*OTHER_COLUMNS, *([label] if label else ())) if name in names]
-    read = [] if held is not None else features
     codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "group")}
     group_names = None if about is None else about["group_names"]
-    parts = [
-        (_checked(batch, place, codes, label, read, group_names), place)
-        for batch, place in table.batches([*wanted, *read])
-    ]
-    if not parts and about is not None:
-        empty = {name: pa.array([], table.schema.field(name).type) for name in (*wanted, *read)}
-        parts = [(_checked(empty, Place(), codes, label, read, group_names), Place())]
-    if not parts:
-        raise InputError("has no rows", file=table.file)
-    values = held if held is not None else _stacked([rows.pop("features") for rows, _ in parts], table.file)
-    place = parts[-1][1]
-    rows = joined([part for part, _ in parts])
+    parts, location = _read_parts(table, codes, label, features if held is None else [], group_names)
+    values = _stacked([rows.pop("features") for rows in parts], table.file) if held is None else held
+    rows = joined(parts)
     if table.is_text and "doc_id" in rows:
         rows["doc_id"] = as_integers(rows["doc_id"])
     one_list = np.zeros(rows["row"].size, dtype=np.int64)
@@ -217,11 +205,11 @@ def lists_of(
     if np.any(list_of_row[1:] < list_of_row[:-1]):
         values, list_of_row = values[order], list_of_row[order]
         rows = {name: column[order] for name, column in rows.items()}
-    starts, located = run_starts(list_of_row), replace(place, numbers=rows["row"])
+    starts, located = run_starts(list_of_row), replace(location, numbers=rows["row"])
     query = rows.get("query_id", one_list)
     differs = np.flatnonzero(query != query[starts][list_of_row])
     if differs.size:
-        row = place.shown(rows["row"][starts[list_of_row[differs[0]]]])
+        row = location.shown(rows["row"][starts[list_of_row[differs[0]]]])
         raise located.error(f"the list has another query in row {row}", differs[0], "query_id")
     if group_names is None:
         group_names = sorted(codes["group"].texts.to_list())
@@ -249,6 +237,26 @@ def lists_of(
             _name_repeated_document(rows, list_of_row, located)
         raise error if table.file is None else error.located(table.file) from None
     return data, order
+
+
+def _read_parts(
+    table: Table,
+    codes: dict[str, IdCodes],
+    label: str | None,
+    features: list[str],
+    group_names: Sequence[str] | None,
+) -> tuple[list[Columns], Location]:
+    """Return the checked rows of each batch, and the last location; only a dataset may have no rows."""
+    wanted = [name for name in (*OTHER_COLUMNS, label, *features) if name in table.schema.names]
+    parts, location = [], Location()
+    for batch, location in table.batches(wanted):
+        parts.append(_checked(batch, location, codes, label, features, group_names))
+    if not parts and group_names is None:
+        raise InputError("has no rows", file=table.file)
+    if not parts:
+        empty = {name: pa.array([], table.schema.field(name).type) for name in wanted}
+        parts = [_checked(empty, location, codes, label, features, group_names)]
+    return parts, location
 
 
 def _stacked(parts: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
@@ -280,7 +288,7 @@ def _feature_columns(table: Table, label: str) -> list[str]:
 
 def _checked(
     batch: Batch,
-    place: Place,
+    location: Location,
     codes: dict[str, IdCodes],
     label: str | None,
     features: list[str],
@@ -288,23 +296,23 @@ def _checked(
 ) -> Columns:
     """Return the rows of a batch, with codes for ids and groups."""
     size = len(next(iter(batch.values()), ()))
-    rows: Columns = {"row": place.rows(size)}
+    rows: Columns = {"row": location.rows(size)}
     for name in ("query_id", "list"):
         if name in batch:
-            rows[name] = codes[name].encode(columns.ids(batch[name], name, place))
+            rows[name] = codes[name].encode(columns.ids(batch[name], name, location))
     if "doc_id" in batch:
-        rows["doc_id"] = _numpy_ids(columns.ids(batch["doc_id"], "doc_id", place))
+        rows["doc_id"] = _numpy_ids(columns.ids(batch["doc_id"], "doc_id", location))
     if "group" in batch:
-        rows["group"] = columns.encode_labels(batch["group"], place, codes["group"], group_names)
+        rows["group"] = columns.encode_labels(batch["group"], location, codes["group"], group_names)
     if "comment" in batch:
-        rows["comment"] = _numpy_ids(columns.labels(batch["comment"], "comment", place).fill_null(""))
+        rows["comment"] = _numpy_ids(columns.labels(batch["comment"], "comment", location).fill_null(""))
     if label is not None:
-        relevance = columns.numbers(batch[label], label, place)
+        relevance = columns.numbers(batch[label], label, location)
         with np.errstate(over="ignore"):
             rows["relevance"] = relevance.astype(np.float32)
         wrong = ~(np.isfinite(rows["relevance"]) & (relevance >= 0))
-        place.check(wrong, "must be finite and 0 or more", label, relevance)
-    rows["features"] = columns.feature_table({name: batch[name] for name in features}, size, place)
+        location.check(wrong, "must be finite and 0 or more", label, relevance)
+    rows["features"] = columns.feature_table({name: batch[name] for name in features}, size, location)
     return rows
 
 
@@ -313,10 +321,10 @@ def _numpy_ids(ids: pa.Array) -> Ids:
     return values if pa.types.is_integer(ids.type) else values.astype(TEXT)
 
 
-def _name_repeated_document(rows: Columns, list_of_row: NDArray[np.int64], place: Place) -> None:
+def _name_repeated_document(rows: Columns, list_of_row: NDArray[np.int64], location: Location) -> None:
     """Raise the error of the first document that stands twice in a list, by its rows in the table."""
     repeat = first_repeat(list_of_row, codes_of(rows["doc_id"]))
     if repeat is not None:
-        first_row, second_row = (place.shown(rows["row"][index]) for index in repeat)
+        first_row, second_row = (location.shown(rows["row"][index]) for index in repeat)
         error = document_twice(first_row, second_row, "list", rows["doc_id"][repeat[1]])
-        raise (error if place.file is None else error.located(place.file)) from None
+        raise (error if location.file is None else error.located(location.file)) from None

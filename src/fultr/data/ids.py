@@ -26,7 +26,7 @@ LONGEST_INTEGER = len(str(LARGEST_WHOLE)) + 1
 """Characters of the longest text that can be an int64, its sign included."""
 
 UNKNOWN_GROUP = -1
-ID_TOO_LARGE = "a whole number as an id must fit 64 bits with a sign; give it as text"
+ID_TOO_LARGE = "an integer as an id must fit 64 bits with a sign; give it as text"
 
 
 def as_column(values: ArrayLike | Sequence[object]) -> NDArray[Any]:
@@ -50,13 +50,13 @@ def as_ids(values: ArrayLike, column: str) -> Ids:
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "T":
         return array
-    if array.dtype.kind == "f":  # also what numpy makes of a small and of a very large whole number
+    if array.dtype.kind == "f":  # also what numpy makes of a small and of a very large integer
         array = np.asarray(values, dtype=object)
     whole = [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in array]
     are_whole = any(whole) or not array.size
     for row, (value, is_whole) in enumerate(zip(array, whole, strict=True), start=1):
         if not (is_whole if are_whole else isinstance(value, str)):
-            problem = "ids must be all whole numbers or all text, none missing"
+            problem = "ids must be all integers or all text, none missing"
             raise InputError(problem, row=row, column=column, value=value)
         if are_whole and not -LARGEST_WHOLE - 1 <= int(value) <= LARGEST_WHOLE:
             raise InputError(ID_TOO_LARGE, row=row, column=column, value=value)
@@ -148,7 +148,7 @@ def document_twice(first_row: int, second_row: int, of: str, document: object) -
 
 
 class IdCodes:
-    """Codes of the ids of one column: an integer stands for itself, text for its place in one dictionary.
+    """Codes of the ids of one column: an integer stands for itself, text for its index in one dictionary.
 
     Threads may share it. With `may_be_integers`, text is but a way to write integers, if all of it can be
     read so, as in a CSV file.
@@ -204,9 +204,9 @@ class IdCodes:
         if not self.is_text:
             return mixed(codes)
         with self._lock:
-            known = self._hashes.size
-            if codes.size and int(codes.max()) >= known:
-                self._hashes = np.concatenate([self._hashes, _text_hashes(self.texts[known:])])
+            size = self._hashes.size
+            if codes.size and int(codes.max()) >= size:
+                self._hashes = np.concatenate([self._hashes, _text_hashes(self.texts[size:])])
             return np.asarray(self._hashes[codes])
 
 

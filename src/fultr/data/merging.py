@@ -219,7 +219,7 @@ def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
     """Return lists whose ids are text if those of any are, and whose groups have one order."""
     names = {part.group_names for part in parts}
     ordered = sorted({name for group_names in names for name in group_names})
-    found = []
+    converted = []
     for part in parts:
         changed: dict[str, Any] = {"comment": None, "relevance": None}
         for column in ("query_id", "doc_id"):
@@ -228,8 +228,8 @@ def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
         if len(names) > 1:
             code = np.array([*(ordered.index(name) for name in part.group_names), -1], dtype=np.int32)
             changed |= {"group": code[part.group], "group_names": tuple(ordered)}
-        found.append(replace(part, **changed))
-    return found
+        converted.append(replace(part, **changed))
+    return converted
 
 
 def _tally(

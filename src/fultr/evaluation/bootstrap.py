@@ -63,7 +63,7 @@ def resampled_means(
         (lists,) What each list adds to the denominator, 0 or more: its impressions. A query of weight 0 was
         never seen and is not drawn.
     query_codes
-        (lists,) A whole number for the query of each list.
+        (lists,) A integer for the query of each list.
     resamples, seed
         How many means to draw, and from what randomness.
 

@@ -6,6 +6,7 @@ from .aggregated import (
     read_aggregated_log,
     write_aggregated_log,
 )
+from .features import choose_features, is_numbered, with_features
 from .frames import features_of_policies
 from .inspection import Finding, inspect_columns, inspect_dataset, inspect_log
 from .lightgbm import lightgbm_table, write_lightgbm_log
@@ -30,11 +31,13 @@ __all__ = [
     "LogOptions",
     "LogPart",
     "OpenedLog",
+    "choose_features",
     "count",
     "features_of_policies",
     "inspect_columns",
     "inspect_dataset",
     "inspect_log",
+    "is_numbered",
     "items_file",
     "lightgbm_table",
     "nested_table",
@@ -43,6 +46,7 @@ __all__ = [
     "read_log",
     "split_log",
     "ubi_table",
+    "with_features",
     "write_aggregated_log",
     "write_lightgbm_log",
     "write_log",

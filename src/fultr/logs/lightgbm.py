@@ -154,7 +154,7 @@ def _read_columns(file: Path, _progress: Progress | None) -> Data:
 
 def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[np.int64]:
     """Return how many rows each list has, by `.query` or else by where `qid:` changes."""
-    rule = "the length of a list is a whole number, 1 or more"
+    rule = "the length of a list is an integer, 1 or more"
     lengths = _values(file, "query", None, LENGTH, rule, pl.Int64, least=1)
     if lengths is None:
         if queries is None:
@@ -169,24 +169,24 @@ def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[n
 
 def _positions(file: Path, size: int, first: int | None) -> pl.Series:
     """Return the position of each row from 1 on."""
-    rule = f"a position is a whole number, {first or 0} or more"
-    found = _values(file, "position", size, POSITION, rule, pl.Int64, least=first or 0)
-    if found is None:
+    rule = f"a position is an integer, {first or 0} or more"
+    values = _values(file, "position", size, POSITION, rule, pl.Int64, least=first or 0)
+    if values is None:
         problem = f"the positions of its rows are missing: {file.name}.position should stand beside it"
         raise InputError(problem, file=file)
-    return found if first == 1 or (first is None and found.min() != 0) else found + 1
+    return values if first == 1 or (first is None and values.min() != 0) else values + 1
 
 
 def _propensities(file: Path, size: int, weights: Weights | None) -> dict[str, pl.Series]:
     rule = "one over a propensity is 1 or more"
-    found = None if weights == "ignore" else _values(file, "weight", size, ANY, rule, pl.Float64, least=1)
-    if found is not None and weights is None:
+    values = None if weights == "ignore" else _values(file, "weight", size, ANY, rule, pl.Float64, least=1)
+    if values is not None and weights is None:
         problem = (
             "there are weights; say what they are: 'inverse-propensity' if each is one over the propensity"
             " of its row, or 'ignore' if they do not matter here"
         )
         raise InputError(problem, file=_beside(file, "weight"), column="weights")
-    return {} if found is None else {"propensity": found.pow(-1)}
+    return {} if values is None else {"propensity": values.pow(-1)}
 
 
 def _values(

@@ -217,15 +217,15 @@ class OpenedLog:
                 raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
         documents = self._documents(about)
         renamed = dict(options.get("columns") or {})
-        told = [column for column, _ in (of_impressions or {}).values()]
+        of_columns = [column for column, _ in (of_impressions or {}).values()]
         context = options.get("context")
-        used = [*renamed.values(), *told, *([context] if context else ())]
+        used = [*renamed.values(), *of_columns, *([context] if context else ())]
         where = (documents or self.tables)[0]
-        found = find_features(where, options.get("features"), options.get("exclude", ()), used)
-        self.features = found.names
+        chosen = find_features(where, options.get("features"), options.get("exclude", ()), used)
+        self.features = chosen.names
         on_features = options.get("on_features")
-        if found.by_type and not documents and on_features is not None:
-            on_features(found.names)
+        if chosen.by_type and not documents and on_features is not None:
+            on_features(chosen.names)
         group = renamed.get("group", "group")
         in_log = any(group in table.schema.names for table in self.tables)
         if not in_log and any(group in table.schema.names for table in documents):

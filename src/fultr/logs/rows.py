@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import one_of
 from fultr.data import columns as checks
-from fultr.data.columns import Place, require_columns
+from fultr.data.columns import Location, require_columns
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
 from fultr.data.ids import IdCodes, document_twice
@@ -47,8 +47,8 @@ BLOCKS_AHEAD = 3
 
 OnRepeat = Literal["error", "first"]
 
-Check = Callable[[Any, str, Place], NDArray[Any]]
-"""From a column of a batch, its name and the place of its rows to checked values; `columns.flags` is one."""
+Check = Callable[[Any, str, Location], NDArray[Any]]
+"""From a column, its name and the location of its rows to checked values; `columns.flags` is one."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -59,12 +59,12 @@ class NumberedRows:
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.files = [table.file for table in tables]
-        self._places = [Place(table.file) for table in tables]
+        self._places = [Location(table.file) for table in tables]
 
-    def number(self, table: int, place: Place, size: int) -> NDArray[np.int64]:
+    def number(self, table: int, location: Location, size: int) -> NDArray[np.int64]:
         """Return the integers of rows of a table."""
-        self._places[table] = place
-        return place.rows(size) | (table << ROW_BITS)
+        self._places[table] = location
+        return location.rows(size) | (table << ROW_BITS)
 
     def file_of(self, row: int) -> str | Path | None:
         """Return the file of a row."""
@@ -117,11 +117,11 @@ class RowReader:
         one_of(self.on_repeat, "on_repeat", *get_args(OnRepeat))
         for name in self.renamed:
             if name not in (*REQUIRED, *OPTIONAL):
-                known = ", ".join((*REQUIRED, *OPTIONAL))
-                raise InputError(f"no such column to rename; there are: {known}", column=name)
+                allowed = ", ".join((*REQUIRED, *OPTIONAL))
+                raise InputError(f"no such column to rename; there are: {allowed}", column=name)
 
-    def _contexts(self, column: Any, name: str, place: Place) -> NDArray[np.int64]:
-        return self.contexts.encode(checks.context_labels(column, name, place))
+    def _contexts(self, column: Any, name: str, location: Location) -> NDArray[np.int64]:
+        return self.contexts.encode(checks.context_labels(column, name, location))
 
     def read(self, use: Callable[[Columns], Result], clear: Callable[[], None]) -> Iterator[Result]:
         """Yield what `use` makes of each block of complete impressions, in order, threads sharing the work.
@@ -150,7 +150,7 @@ class RowReader:
         if "time" in block:
             time = block["time"]
             if self.time_type not in (None, time.dtype):
-                problem = "must be all whole numbers, or all dates"
+                problem = "must be all integers, or all dates"
                 raise self.numbered.error(problem, first, "timestamp", time[0])
             self.time_type, block["time"] = time.dtype, time.view(np.int64)
         if "features" in block:
@@ -193,7 +193,7 @@ class RowReader:
             order, _ = group_rows(*keys, part["row"])
             yield {name: values[order] for name, values in part.items()}
 
-    def _batches(self) -> Iterator[tuple[Batch, Place, int]]:
+    def _batches(self) -> Iterator[tuple[Batch, Location, int]]:
         """Read the columns that are needed, under our names."""
         for index, table in enumerate(self.tables):
             names = table.schema.names
@@ -206,9 +206,9 @@ class RowReader:
             wanted.update((name, column) for name, (column, _) in self.of_impressions.items())
             require_columns(names, wanted.values(), table.file)
             self.check_kinds(table, wanted)
-            for batch, place in table.batches(list(dict.fromkeys(wanted.values()))):
+            for batch, location in table.batches(list(dict.fromkeys(wanted.values()))):
                 named = {name: batch[column] for name, column in wanted.items()}
-                yield named, place, index
+                yield named, location, index
 
     def _check_columns(self, wanted: Mapping[str, str], index: int) -> None:
         """Refuse a table that has other columns than the first one has."""
@@ -225,55 +225,55 @@ class RowReader:
             kind = pa.string() if self.text_ids else table.schema.field(names[column]).type
             kinds[column].check_kind(kind, column, table.file)
 
-    def _check(self, batch: Batch, place: Place, table: int) -> Columns:
+    def _check(self, batch: Batch, location: Location, table: int) -> Columns:
         """Return the rows of a batch, checked one by one."""
-        position = checks.positions(batch["position"], "position", place, DEEPEST_POSITION)
+        position = checks.positions(batch["position"], "position", location, DEEPEST_POSITION)
         shown = position != NOT_SHOWN
-        click = checks.flags(batch["click"], "click", place, missing=~shown)
+        click = checks.flags(batch["click"], "click", location, missing=~shown)
         problem = "a click on an item that was not shown: its position is empty"
-        place.check(click & ~shown, problem, "click", click, int)
+        location.check(click & ~shown, problem, "click", click, int)
         rows: Columns = {
-            "row": self.numbered.number(table, place, position.size),
-            **self._impression_keys(batch, place),
-            **self.encode_items(batch, place),
+            "row": self.numbered.number(table, location, position.size),
+            **self._impression_keys(batch, location),
+            **self.encode_items(batch, location),
             "position": position,
             "click": click,
         }
         if "propensity" in batch:
-            rows["propensity"] = checks.propensities(batch["propensity"], "propensity", place, shown)
+            rows["propensity"] = checks.propensities(batch["propensity"], "propensity", location, shown)
         if "planted" in batch:
-            rows["planted"] = checks.flags(batch["planted"], "planted", place)
-            place.check(rows["planted"] & ~shown, "a planted item needs a position", "position")
+            rows["planted"] = checks.flags(batch["planted"], "planted", location)
+            location.check(rows["planted"] & ~shown, "a planted item needs a position", "position")
         if "timestamp" in batch:
-            rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", place)
+            rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", location)
         if "group" in batch:
-            rows["group"] = checks.encode_labels(batch["group"], place, self.groups, self.group_names)
+            rows["group"] = checks.encode_labels(batch["group"], location, self.groups, self.group_names)
         if self.features:
-            rows["features"] = self._features(batch, position.size, place)
+            rows["features"] = self._features(batch, position.size, location)
         for name, (column, check) in self.of_impressions.items():
-            rows[name] = check(batch[name], column, place)
+            rows[name] = check(batch[name], column, location)
         return rows
 
-    def _features(self, batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
+    def _features(self, batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         try:
-            return checks.feature_table({name: batch[name] for name in self.features}, rows, place)
+            return checks.feature_table({name: batch[name] for name in self.features}, rows, location)
         except InputError as error:
             if error.column not in self.features or error.column == checks.LIST_COLUMN:
                 raise
             advice = f"; {{exclude}} '{error.column}' leaves the column out"
             raise error.adding(advice, "exclude") from None
 
-    def _impression_keys(self, batch: Batch, place: Place) -> Columns:
-        ids = checks.ids(batch["impression_id"], "impression_id", place, as_text=self.text_ids)
+    def _impression_keys(self, batch: Batch, location: Location) -> Columns:
+        ids = checks.ids(batch["impression_id"], "impression_id", location, as_text=self.text_ids)
         if pa.types.is_integer(ids.type) or self.keep_impressions:
             return {"impression": self.impressions.encode(ids)}
         texts = pl.Series(pl.from_arrow(ids))
         return {"impression": texts.hash(0).to_numpy(), "impression_check": texts.hash(1).to_numpy()}
 
-    def encode_items(self, batch: Batch, place: Place) -> Columns:
+    def encode_items(self, batch: Batch, location: Location) -> Columns:
         """Return codes of the query and of the document of each row."""
         query, document = (
-            checks.ids(batch[column], column, place, as_text=self.text_ids)
+            checks.ids(batch[column], column, location, as_text=self.text_ids)
             for column in ("query_id", "doc_id")
         )
         return {"query": self.queries.encode(query), "document": self.documents.encode(document)}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, checked_number, one_of
 from fultr.data.click_log import ClickLog
-from fultr.data.columns import Place, ids
+from fultr.data.columns import Location, ids
 from fultr.data.frames import id_series
 from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
@@ -109,8 +109,8 @@ def split_log(
 
 def _items_of(table: Table) -> Path | None:
     """Return the table of documents that was written with a log, if one was."""
-    known = LogMetadata.from_dict(table.metadata, table.file).items
-    return None if known is None or table.file is None else Path(items_beside(known, table.file))
+    items = LogMetadata.from_dict(table.metadata, table.file).items
+    return None if items is None or table.file is None else Path(items_beside(items, table.file))
 
 
 def _items_name(out: Path, items: Path) -> Path:
@@ -154,12 +154,12 @@ def _put_aside(log: ClickLog, by: str, share: float, seed: int, file: str | Path
     return aside
 
 
-def _text(column: Any, name: str, place: Place) -> pl.Series:
-    return pl.Series(pl.from_arrow(ids(column, name, place, as_text=True)), dtype=pl.String)
+def _text(column: Any, name: str, location: Location) -> pl.Series:
+    return pl.Series(pl.from_arrow(ids(column, name, location, as_text=True)), dtype=pl.String)
 
 
 def _rows(table: Table, id_column: str, aside: pl.Series, is_aside: bool) -> Iterator[pa.Table]:
     """Yield the rows of one part, all columns as they are."""
-    for batch, place in table.batches(table.schema.names):
-        chosen = _text(batch[id_column], id_column, place).is_in(aside.implode()) == is_aside
+    for batch, location in table.batches(table.schema.names):
+        chosen = _text(batch[id_column], id_column, location).is_in(aside.implode()) == is_aside
         yield pa.table(batch).filter(pa.array(chosen.to_numpy()))

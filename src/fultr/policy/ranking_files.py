@@ -19,16 +19,15 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import LIST_COLUMN, Place, arrow_ids, feature_table, require_columns
+from fultr.data.columns import LIST_COLUMN, Location, arrow_ids, feature_table, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, lists_of
-from fultr.data.feature_names import matching_columns
 from fultr.data.fields import numbered_names
 from fultr.data.ids import UNKNOWN_GROUP, Ids
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.features import wanted_columns
+from fultr.logs.features import matching_columns, wanted_columns
 from fultr.logs.frames import require_items
 from fultr.policy.ranking_formats import RankingFormat
 
@@ -82,25 +81,25 @@ def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Sc
     """Return a table with one feature, the score."""
     columns, listed = wanted_columns(table, wanted), table.metadata.get("feature_names")
 
-    def scores_of(batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
+    def scores_of(batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         scores = np.empty(rows, dtype=np.float32)
         for start in range(0, rows, ROWS_AT_ONCE):
             block = {name: batch[name].slice(start, ROWS_AT_ONCE) for name in columns}
             size = min(ROWS_AT_ONCE, rows - start)
-            features = feature_table(block, size, replace(place, first_row=place.first_row + start))
+            features = feature_table(block, size, replace(location, first_row=location.first_row + start))
             if columns == [LIST_COLUMN]:
                 present = listed if isinstance(listed, list) else numbered_names(features.shape[1])
                 features = features[:, matching_columns(present, wanted, table.file)]
             scores[start : start + size] = score(features)
         return scores
 
-    def batches(_names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        for batch, place in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
+    def batches(_names: list[str]) -> Iterator[tuple[Batch, Location]]:
+        for batch, location in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
             rows = len(batch[keys["query_id"]])
             scored = {name: batch[column] for name, column in keys.items()}
-            scores = pa.array(scores_of(batch, rows, place))
+            scores = pa.array(scores_of(batch, rows, location))
             scored[LIST_COLUMN] = pa.FixedSizeListArray.from_arrays(scores, 1)
-            yield scored, place
+            yield scored, location
 
     fields = [table.schema.field(column).with_name(name) for name, column in keys.items()]
     fields.append(pa.field(LIST_COLUMN, pa.list_(pa.float32(), 1)))

@@ -200,7 +200,7 @@ class _Results:
         return float(value)
 
     def whole(self, name: str) -> int:
-        """Return a whole number."""
+        """Return an integer."""
         return int(self.number(name))
 
     def goal(self) -> dict[str, float]:

@@ -171,7 +171,7 @@ def _ranker_of(
         setattr(ranker, f"{name}_", finite_number(trained[name], f"trained.{name}", -math.inf))
     ranker.training_queries_ = tensors["training_queries"]
     if ranker.training_queries_.ndim != 1 or ranker.training_queries_.dtype != np.int64:
-        raise InputError("must be a row of whole numbers", column="training_queries")
+        raise InputError("must be a row of integers", column="training_queries")
     # policies that were saved before there were digests of what they were trained on have none
     evidence = content.get("evidence")
     ranker.training_evidence_ = None if evidence is None else tuple(_texts(evidence, "evidence"))
@@ -249,7 +249,7 @@ def _scorer_of(
 def _widths(given: Any, features: int, parameters: int) -> tuple[int, ...]:
     """Return the widths of layers, before any is made: none may need more weights than the file holds."""
     if not isinstance(given, list) or not given or not all(type(width) is int for width in given):
-        raise InputError("must be a list of whole numbers", column="model.hidden", value=given)
+        raise InputError("must be a list of integers", column="model.hidden", value=given)
     before = features
     for width in given:
         if width < 1 or before * width > parameters:

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.click_model import ClickNoise, HasPositionBias, PositionBias
 from fultr.data import ClickLog, Counts, RankingDataset, Source
-from fultr.data.feature_names import ALIASES, with_features
 from fultr.data.fields import as_features, column_names_of
 from fultr.data.grouping import group_rows
 from fultr.data.ids import as_ids, codes_of, encode_groups
 from fultr.errors import InputError
 from fultr.logs import count, read_log
+from fultr.logs.features import ALIASES, with_features
 from fultr.logs.frames import source_of_frame
 
 ARGUMENTS = {**ALIASES, "click": "y"}
