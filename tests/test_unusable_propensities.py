@@ -36,7 +36,9 @@ def with_propensity(rows: pl.DataFrame, propensity: float, position: int = 2) ->
 def test_a_click_with_a_tiny_propensity_is_refused(rows: pl.DataFrame, propensity: float) -> None:
     log = read_log(with_propensity(rows, propensity))
     for use in (audit, FairRanker(1.0, l2=0.1, folds=0).fit):
-        with pytest.raises(InputError, match=rf"column 'propensity'.*probability {propensity:.3g} would count"):
+        with pytest.raises(
+            InputError, match=rf"column 'propensity'.*probability {propensity:.3g} would count"
+        ):
             use(log)
     # what is clipped has a weight of any size
     FairRanker(1.0, l2=0.1, folds=0, clip=10.0).fit(log)

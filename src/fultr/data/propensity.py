@@ -39,13 +39,11 @@ def examination(
 
 
 LEAST_PROPENSITY = 1e-12
-"""The rarest examination that a click is weighed by; no log has as many impressions as its weight stands for."""
+"""The rarest examination that a click is weighed by; no log has as many impressions as such a weight."""
 
 
-def check_examined(
-    clicks: NDArray[Any], propensity: NDArray[np.float64], clip: float | None = None
-) -> None:
-    """Refuse clicks where nobody looks, or next to nobody: either the bias or the depth of the page is wrong."""
+def check_examined(clicks: NDArray[Any], propensity: NDArray[np.float64], clip: float | None = None) -> None:
+    """Refuse clicks where nobody looks, or next to nobody: the bias or the depth is wrong."""
     if ((clicks > 0) & (propensity <= 0)).any():
         problem = (
             "a click at a position that is never examined under this position bias; if pages are deeper than"
@@ -55,8 +53,8 @@ def check_examined(
     rare = (clicks > 0) & (propensity < LEAST_PROPENSITY)
     if clip is None and rare.any():
         problem = (
-            f"a click at a position that is examined with probability {propensity[rare].min():.3g} would count"
-            f" as more than {1 / LEAST_PROPENSITY:g} clicks; look at the position bias or the propensities"
+            f"a click at a position that is examined with probability {propensity[rare].min():.3g} would"
+            f" count as more than {1 / LEAST_PROPENSITY:g} clicks; look at the position bias or the propensities"
         )
         raise InputError(problem, column="propensity")
 
