@@ -73,7 +73,7 @@ def test_policies_are_the_same_in_any_unit(kind: str, unit: float) -> None:
 @settings(max_examples=5, deadline=None)
 def test_policies_are_the_same_in_mixed_units(kind: str, units: list[float]) -> None:
     # units near 1 may all be left as they are
-    tolerance = 0.02 if kind == "mlp" or 0.01 < min(units) and max(units) < 20 else 2e-3
+    tolerance = 0.02 if kind == "mlp" or (min(units) > 0.01 and max(units) < 20) else 2e-3
     assert policy(kind, np.array(units))[1] == pytest.approx(scaled_policy(kind), abs=tolerance)
 
 

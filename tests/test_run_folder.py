@@ -236,7 +236,7 @@ def test_what_cannot_be_written_leaves_the_last_state(
 
     with RunFolder.open(tmp_path, CONFIG, checkpoint_every=0) as folder:
         folder.save("stage", lambda: state(1.0), finished=False)
-        for broken in ("fultr.files.tempfile.mkstemp", "fultr.files.os.fsync"):
+        for broken in ("fultr.files.os.open", "fultr.files.os.fsync"):
             with monkeypatch.context() as patch:
                 patch.setattr(broken, refuse)
                 with pytest.raises(WriteError, match="cannot be written: not today"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, whole_number
 from fultr.audits.checks import (
+    check_groups,
     check_limit,
     counted,
     findings_on,
@@ -133,6 +134,7 @@ def audit(
     counts = counted(log, named)
     as_counted = counts
     taken_off, about_noise = noise_to_take_off(noise, counts)
+    check_groups(counts)
     met = queries_of_pairs(counts)
     check_limit(max_disparity, counts, met)
     longest = _longest(counts, named)
@@ -207,14 +209,7 @@ class _Auditor:
         found = self._contributions(bias)
         logged = found[LOGGED]
         drawn = self._resample(
-            {
-                name: {
-                    **vars(one),
-                    "more_utility": _apart(one.utility, logged.utility),
-                    "more_pairs": _apart(one.pairs, logged.pairs),
-                }
-                for name, one in found.items()
-            }
+            {name: vars(one) | ({} if name == LOGGED else _more(one, logged)) for name, one in found.items()}
         )
         rankings = {
             name: self._ranking(name, drawn[name], met, tuple(one[name] for one in changed)) for name in found
@@ -234,8 +229,7 @@ class _Auditor:
         if lists is None:
             return None
         of_policy = {name: block[lists] for name, block in vars(policy).items()}
-        of_policy["more_utility"] = _apart(policy.utility, logged.utility)[lists]
-        of_policy["more_pairs"] = _apart(policy.pairs, logged.pairs)[lists]
+        of_policy |= {name: block[lists] for name, block in _more(policy, logged).items()}
         drawn = self._resample({"policy": of_policy}, lists)["policy"]
         disparity, log = self._disparity(drawn), self.log[lists]
         ratios = self._exposure_ratios(drawn)
@@ -416,6 +410,14 @@ class _Auditor:
         low, high = percentile_interval(_ratio(numerator.means, denominator.means), self.level)
         ends = (np.where(np.isnan(estimate), np.nan, end) for end in (low, high))
         return [Estimate(*map(float, row)) for row in zip(estimate, *ends, strict=True)]
+
+
+def _more(policy: Contributions, logged: Contributions) -> dict[str, Array]:
+    """Return what a policy contributes more than the logged ranking."""
+    return {
+        "more_utility": _apart(policy.utility, logged.utility),
+        "more_pairs": _apart(policy.pairs, logged.pairs),
+    }
 
 
 def _apart(values: Array, others: Array) -> Array:

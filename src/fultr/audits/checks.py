@@ -120,6 +120,22 @@ def noise_to_take_off(asked: ClickNoise | None, log: Counts) -> tuple[ClickNoise
     return None, notes
 
 
+MOST_PAIRS = 25_000
+"""Pairs of groups that are measured; the resamples of each take 16 kB for every ranking."""
+
+
+def check_groups(log: Counts) -> None:
+    """Refuse more groups than anybody could read of, or memory could hold."""
+    groups = len(log.data.group_names)
+    pairs = groups * (groups - 1) // 2
+    if pairs > MOST_PAIRS:
+        problem = (
+            f"there are {groups:,} groups, which make {pairs:,} pairs; an audit measures {MOST_PAIRS:,} at"
+            " most. Merge small groups, or check that the column does not hold ids"
+        )
+        raise InputError(problem, column="group")
+
+
 def check_limit(max_disparity: float | None, log: Counts, queries_of_pairs: Sequence[int]) -> None:
     """Refuse a limit that the log cannot say anything about: a pass would mean nothing."""
     if max_disparity is None:

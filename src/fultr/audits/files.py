@@ -12,9 +12,12 @@ from typing import Any
 
 from fultr.audits.pictures import draw_shares
 from fultr.audits.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
-from fultr.files import make_folder, read_json, write_text
+from fultr.files import make_folder, read_json, write_text, written_together
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a text must not start with in a table that people open in a spreadsheet."""
+
 PICTURES = ("audit.png", "audit.svg")
 
 
@@ -27,13 +30,15 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
 
     place = make_folder(folder)
     content = {"fultr": __version__, **audit.to_dict()}
-    written = [
-        write_text(place / AUDIT, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"),
-        write_text(place / GROUPS, _table(list(_group_rows(audit)))),
-        write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
-    ]
-    if audit.logged.groups:
-        written += [draw_shares(audit, place / name) for name in PICTURES]
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with written_together():
+        written = [
+            write_text(place / AUDIT, text),
+            write_text(place / GROUPS, _table(list(_group_rows(audit)))),
+            write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
+        ]
+        if audit.logged.groups:
+            written += [draw_shares(audit, place / name) for name in PICTURES]
     return written
 
 
@@ -89,6 +94,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _short(value: Any) -> Any:
+    if isinstance(value, str):  # a spreadsheet would take such a name for a formula, and run it
+        return f"'{value}" if value.startswith(FORMULA_STARTS) else value
     if not isinstance(value, float):
         return value
     return f"{value:.6g}" if math.isfinite(value) else ""

@@ -13,12 +13,13 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fultr import __version__
 from fultr.cli.option_names import OPTIONS, in_option_names
+from fultr.cli.options import finite_option
 from fultr.cli.output import say
-from fultr.errors import FultrError, FultrWarning, InputError
+from fultr.errors import FultrError, FultrWarning, InputError, WriteError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
@@ -44,6 +45,19 @@ COMMANDS = {
 """What each command does, in a line. A command is the function of its name in the module of its name."""
 
 APP_OPTIONS: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+
+class Command(TyperCommand):
+    """A command whose numbers are finite, and small enough for all that works with them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, and refuse numbers that no option means."""
+        left = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, (int, float)):
+                finite_option(value, parameter.opts[0])
+        return left
 
 
 class CommandsByName(Mapping[str, Any]):
@@ -73,7 +87,7 @@ def command_of(name: str) -> Any:
     """Import a command and return it with its options, made once: that takes longer than to run a small one."""
     module = import_module(f"fultr.cli.{name}")
     alone = typer.Typer(add_completion=False, **APP_OPTIONS)
-    alone.command(name)(getattr(module, name))
+    alone.command(name, cls=Command)(getattr(module, name))
     return typer.main.get_command(alone)
 
 
@@ -116,6 +130,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 2 bad input, 1 a failure of our own."""
     try:
         with warnings_as_lines():
+            check_streams()
             code = command_line()(
                 args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
             )
@@ -136,16 +151,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say(f"fultr: {error}")
         return error.exit_code
     except BrokenPipeError:
-        # whoever read our output has seen enough; keep Python from complaining about it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # whoever read our output has seen enough
         return 1
+    except MemoryError as error:
+        say(f"fultr: there is not enough memory for this{f': {error}' if str(error) else ''}")
+        return 1
+    except OSError as error:
+        if not is_output_broken():
+            return internal(error)
+        discard_output()
+        say(f"fultr: standard output cannot be written: {error.strerror or error}")
+        return WriteError.exit_code
     except Exception as error:
-        # the last resort: a line instead of a traceback, unless one is asked for
-        if os.environ.get("FULTR_TRACEBACK"):
-            traceback.print_exc()
-        hint = "FULTR_TRACEBACK=1 shows where; please report it"
-        say(f"fultr: internal error: {type(error).__name__}: {error} ({hint})")
-        return 1
+        return internal(error)
     return int(code or 0)
 
 
@@ -153,6 +171,37 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def command_line() -> Callable[..., Any]:
     """Return the group of all commands, made once."""
     return typer.main.get_command(app)
+
+
+def check_streams() -> None:
+    """Refuse to work for nobody; what nobody wants to hear is not said."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
+    if sys.stdout is None:
+        raise InputError("standard output is closed; send it to /dev/null if it is not wanted")
+
+
+def is_output_broken() -> bool:
+    """Say whether what was printed cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def discard_output() -> None:
+    """Keep Python from complaining at exit about output that could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def internal(error: Exception) -> int:
+    """Say in a line what should not have happened, unless a traceback is asked for; return the exit code."""
+    if os.environ.get("FULTR_TRACEBACK"):
+        traceback.print_exception(error)
+    hint = "FULTR_TRACEBACK=1 shows where; please report it"
+    say(" ".join(f"fultr: internal error: {type(error).__name__}: {error} ({hint})".split()))
+    return 1
 
 
 def options_of(arguments: Sequence[str] | None) -> dict[str, str]:

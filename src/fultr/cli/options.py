@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,7 @@ import typer
 import fultr
 import fultr.clicks
 import fultr.logs
+from fultr.arguments import LARGEST_WHOLE
 from fultr.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -144,6 +146,14 @@ def reads_log(command: Callable[..., None]) -> Callable[..., None]:
     called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     return called
+
+
+def finite_option(value: float, option: str) -> None:
+    """Refuse a number that no option means: one that is not finite, or a whole one of more than 63 bits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{option} must be a finite number", value=value)
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise InputError(f"{option} must be a whole number of at most 63 bits", value=value)
 
 
 def names_in(texts: list[str] | None) -> list[str] | None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+from fultr.errors import visible
+
 WIDER_THAN_ANY_LINE = 1 << 16
 SPEED_PERIOD = 3600.0
 SECONDS_BETWEEN_LINES = 60.0
@@ -22,12 +24,21 @@ SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "severe": "bold red"}
 def results() -> Console:
     """Return where results go: standard output, as wide as needed when it is piped.
 
-    Names from data are printed as they are: nothing in them is markup or the name of a picture.
+    Names from data are printed as they are, but for what would steer the terminal: nothing in them is markup
+    or the name of a picture.
     """
-    from rich.console import Console
-
     width = None if sys.stdout.isatty() else WIDER_THAN_ANY_LINE
-    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return _VisibleConsole(
+        file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False
+    )
+
+
+class _VisibleConsole(Console):
+    """A console on which text shows its control characters instead of obeying them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print text, and what is made of text that is visible already."""
+        super().print(*(visible(one) if isinstance(one, str) else one for one in objects), **options)
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -37,7 +48,7 @@ def print_json(content: dict[str, Any]) -> None:
 
 def say(line: str) -> None:
     """Write a line about what is going on to standard error."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(visible(line) + "\n")
 
 
 def print_table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -46,8 +57,8 @@ def print_table(console: Console, title: str, columns: Sequence[str], rows: Sequ
 
     made = Table(box=None, pad_edge=False, padding=(0, 2))
     # a long name goes over several lines of a narrow terminal; it is never cut, and neither is a number
-    made.add_column(columns[0], style="cyan", overflow="fold")
-    for name in columns[1:]:
+    made.add_column(_in_a_line(columns[0]), style="cyan", overflow="fold")
+    for name in map(_in_a_line, columns[1:]):
         made.add_column(name, justify="right", no_wrap=True)
     _print_filled(console, title, made, rows)
 
@@ -89,9 +100,13 @@ def print_statements(
 
 def _print_filled(console: Console, title: str, made: Table, rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*(_in_a_line(cell) for cell in row))
     console.print(title, style="bold")
     console.print(made)
+
+
+def _in_a_line(text: str) -> str:
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 @contextmanager

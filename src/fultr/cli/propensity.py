@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,7 +41,7 @@ from fultr.cli.propensity_tables import (
     print_estimate,
 )
 from fultr.errors import InputError
-from fultr.files import atomic_write, writable_file
+from fultr.files import writable_file, written_together
 from fultr.plots import FORMATS, draw_bias
 
 WITHOUT_VARIATION = (
@@ -252,13 +251,12 @@ def _of_part(
 def _write(asked: Asked, curves: list[_Curve], out: Path | None, pictures: list[Path]) -> list[Path]:
     """Write all files, or none if one of them cannot be written; return them."""
     files = []
-    with ExitStack() as all_or_none:
+    with written_together():
         if out is not None:
             by_value = {
                 curve.estimate.context[1]: curve.estimate for curve in curves if curve.estimate.context
             }
-            temporary = all_or_none.enter_context(atomic_write(out))
-            fultr.write_bias(curves[0].estimate if asked.by is None else by_value, temporary)
+            fultr.write_bias(curves[0].estimate if asked.by is None else by_value, out)
             files.append(out)
         panels, disputed = _panels(curves)
         files += [draw_bias(panels, picture, disputed) for picture in pictures]

@@ -19,6 +19,9 @@ Array = NDArray[np.float64]
 CELLS_A_BLOCK = 1 << 20
 """How many counts (resamples x queries) are held at a time, one resample at least."""
 
+COLUMNS_A_BLOCK = 1 << 10
+"""How many quantities are worked on at a time: a thousand groups have half a million pairs."""
+
 LEAST_RELATIVE_ERROR = 1e-12
 """What varies less than this, relative to its size, varies by rounding only."""
 
@@ -99,17 +102,19 @@ def resampled_errors(
     estimate = sums.sum(axis=0) / totals.sum()
     # relative to the estimate, so that large means with small errors lose no digits
     apart = sums - estimate * totals[:, None]
-    squares, products, square_totals = apart**2, apart * totals[:, None], totals**2
+    square_totals = totals**2
     means = np.empty((whole_number(resamples, "resamples", least=1), sums.shape[1]))
     errors = np.empty_like(means)
     for block, counts in _draws(queries, len(means), random_generator(seed)):
         total = (counts @ totals)[:, None]
-        moved = counts @ apart / total
-        variance = counts @ squares - 2 * moved * (counts @ products)
-        variance += moved**2 * (counts @ square_totals)[:, None]
-        means[block] = estimate + moved
-        errors[block] = np.sqrt(np.maximum(variance, 0.0) * queries / (queries - 1)) / total
-    error = np.sqrt(squares.sum(axis=0) * queries / (queries - 1)) / totals.sum()
+        for some in _blocks_of_columns(apart):
+            own = apart[:, some]
+            moved = counts @ own / total
+            variance = counts @ own**2 - 2 * moved * (counts @ (own * totals[:, None]))
+            variance += moved**2 * (counts @ square_totals)[:, None]
+            means[block, some] = estimate[some] + moved
+            errors[block, some] = np.sqrt(np.maximum(variance, 0.0) * queries / (queries - 1)) / total
+    error = np.sqrt((apart**2).sum(axis=0) * queries / (queries - 1)) / totals.sum()
     return Resampled(estimate, error, means, errors)
 
 
@@ -155,14 +160,17 @@ def simultaneous_intervals(
     else:
         drawn, centre = _checked_samples(samples, estimate)
         error, errors = drawn.std(axis=0, ddof=1), np.zeros_like(drawn)
-    varies = error > LEAST_RELATIVE_ERROR * np.abs(drawn).max(axis=0, initial=0.0)
+    furthest, varies = np.zeros(len(drawn)), np.zeros(error.shape, dtype=np.bool_)
+    for some in _blocks_of_columns(drawn):
+        own, means, known = errors[:, some], drawn[:, some], error[some]
+        varies[some] = known > LEAST_RELATIVE_ERROR * np.abs(means).max(axis=0, initial=0.0)
+        # a resample in which nothing varied does not know its error, and takes that of the data
+        unit = np.where(own > LEAST_RELATIVE_ERROR * known, own, np.where(varies[some], known, 1.0))
+        distance = np.where(varies[some], np.abs(means - centre[some]) / unit, 0.0)
+        np.maximum(furthest, distance.max(axis=1, initial=0.0), out=furthest)
     if not varies.any():
         return centre.copy(), centre.copy()
-    own, known = errors[:, varies], error[varies]
-    # a resample in which nothing varied does not know its error, and takes that of the data
-    unit = np.where(own > LEAST_RELATIVE_ERROR * known, own, known)
-    distance = np.abs(drawn[:, varies] - centre[varies]) / unit
-    reach = np.quantile(distance.max(axis=1), tail) * np.where(varies, error, 0.0)
+    reach = np.quantile(furthest, tail) * np.where(varies, error, 0.0)
     return centre - reach, centre + reach
 
 
@@ -189,6 +197,11 @@ def sum_of_squares_bounds(low: ArrayLike, high: ArrayLike) -> tuple[float, float
 def checked_level(level: object, column: str = "level") -> float:
     """Return a confidence level if it is one."""
     return checked_number(level, column, "must lie between 0 and 1", lambda given: 0 < given < 1)
+
+
+def _blocks_of_columns(columns: Array) -> Iterator[slice]:
+    for start in range(0, columns.shape[1], COLUMNS_A_BLOCK):
+        yield slice(start, start + COLUMNS_A_BLOCK)
 
 
 def _draws(queries: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[slice, Array]]:

@@ -33,7 +33,7 @@ from fultr.data.letor import parse_letor
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file
+from fultr.files import atomic_write, existing_file, written_together
 from fultr.logs.reading import no_clicks
 from fultr.logs.sources import check_first_position, long_table
 
@@ -242,7 +242,7 @@ def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
     pairs = [pl.format(f"{column}:{{}}", f"column_{column}") for column in range(width)]
     line = pl.concat_str(pl.col("click").cast(pl.Int8), *pairs, separator=" ")
     files = [target, *(_beside(target, name) for name in beside)]
-    with ExitStack() as stack:  # all files get their names together
+    with written_together(), ExitStack() as stack:
         temporary, *others = (stack.enter_context(atomic_write(file)) for file in files)
         for other, (name, values) in zip(others, beside.items(), strict=True):
             other.write_text(_single_lines(values, target, name), encoding="utf-8", newline="\n")

@@ -22,6 +22,7 @@ from fultr.data.merging import check_new_file, merge, without_ids
 from fultr.data.table_files import Table, file_digest, is_address, name_of, open_table
 from fultr.data.tally import Columns, RunningTally, Tally, joined
 from fultr.errors import InputError
+from fultr.files import companion_file
 from fultr.logs.features import find_features
 from fultr.logs.items import ItemCollector, OnConflict
 from fultr.logs.metadata import LogMetadata
@@ -332,7 +333,9 @@ class OpenedLog:
 def items_beside(items: Mapping[str, str], log: str | Path) -> str | Path:
     """Find the table of documents that was written with a log, and make sure that it is that one."""
     name = items["file"]
-    path = str(log).replace(name_of(log), name) if is_address(log) else Path(log).with_name(name)
+    path: str | Path = str(log).replace(name_of(log), name)
+    if not is_address(log):
+        path = companion_file(Path(log).with_name(name), items["sha256"])
     try:
         digest = file_digest(path)
     except InputError:

@@ -20,7 +20,7 @@ from fultr.data.columns import Location, ids
 from fultr.data.frames import id_series
 from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
-from fultr.files import atomic_write, writable_file
+from fultr.files import atomic_write, writable_file, written_together
 from fultr.logs.metadata import LogMetadata
 from fultr.logs.reading import LogOptions, items_beside, read_log
 from fultr.logs.sources import tables_of
@@ -92,15 +92,15 @@ def split_log(
     aside = _put_aside(log, by, share, seed, table.file)
     names = id_series(log.impression_id, np.flatnonzero(aside)).cast(pl.String)
     files: list[list[Path]] = []
-    with ExitStack() as all_or_none:
+    with written_together(), ExitStack() as complete:
         for out, is_aside in zip(outs, (False, True), strict=True):
             metadata, written = dict(table.metadata), [out]
             if items is not None:
                 copy = _items_name(out, items)
-                shutil.copyfile(items, all_or_none.enter_context(atomic_write(copy)))
+                shutil.copyfile(items, complete.enter_context(atomic_write(copy, companion=True)))
                 metadata["items"] = {**metadata["items"], "file": copy.name}
                 written.append(copy)
-            temporary = all_or_none.enter_context(atomic_write(out))
+            temporary = complete.enter_context(atomic_write(out))
             rows = _rows(table, id_column, names, is_aside)
             write_table(temporary, table.schema, metadata, rows, as_csv=is_csv(out))
             files.append(written)

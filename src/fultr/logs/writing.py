@@ -25,7 +25,7 @@ from fultr.data.ids import IdCodes
 from fultr.data.merging import id_codes_of, item_table
 from fultr.data.table_files import arrow_table, file_digest, is_csv, open_table, write_table
 from fultr.errors import InputError
-from fultr.files import atomic_write
+from fultr.files import atomic_write, written_together
 from fultr.logs.metadata import ITEMS, LogMetadata
 from fultr.logs.reading import no_clicks
 
@@ -99,7 +99,11 @@ def write_log_parts(
         return [target]
     items = items_file(target)
     check_replaceable(items)
-    with atomic_write(target) as temporary, atomic_write(items) as temporary_items:
+    with (
+        written_together(),
+        atomic_write(items, companion=True) as temporary_items,
+        atomic_write(target) as temporary,
+    ):
         _write_items(about.data, temporary_items, as_csv)
         write(
             temporary, replace(metadata, items={"file": items.name, "sha256": file_digest(temporary_items)})

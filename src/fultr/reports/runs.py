@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from fultr.errors import InputError
-from fultr.files import existing_file
+from fultr.files import existing_file, parse_json
 from fultr.reports.content import Measured, exactly
 from fultr.training import FairRanker, Frontier, load
 from fultr.training.run_folder import CONFIG, RESULTS
@@ -162,12 +161,8 @@ def read_run(folder: str | Path) -> Run:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file with one JSON object of finite numbers."""
-
-    def refuse(text: str) -> NoReturn:
-        raise ValueError(f"{text} is no number of JSON")
-
     try:
-        content = json.loads(existing_file(path).read_text(encoding="utf-8"), parse_constant=refuse)
+        content = parse_json(existing_file(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:
         if isinstance(error, InputError):
             raise
@@ -346,8 +341,10 @@ def _refuse_other(run: Run, log: Path) -> None:
 
 
 def _digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file; None if it cannot be read."""
+    """Return the SHA-256 of a file; None if it cannot be read, or is a device or a pipe without an end."""
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError:

@@ -415,11 +415,11 @@ FAR_FROM_ZERO = 10.0
 """Deviations from 0, as many as the mean of a feature may be without being taken off."""
 
 LARGEST_SCALE, SMALLEST_REACH = 10.0, 0.1
-"""Features are taken as they are if all their means and deviations are below the one, and all of them are in some
-row at least the other away from their mean."""
+"""Features are taken as they are if all their means and deviations are below the one, and each is in some row
+at least the other away from its mean."""
 
 EXTREME_SCALE = 1e10
-"""Units beyond this, or below its reciprocal, leave too little of the range of float32 to what they multiply."""
+"""Units beyond this, or below its reciprocal, leave too little of the range of float32 to products."""
 
 ROUNDING = 1e-5
 """Relative errors of float32, with something to spare."""

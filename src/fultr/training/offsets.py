@@ -94,6 +94,11 @@ class OffsetScores(Scores):
         """Number of groups, less one."""
         return self.groups - 1
 
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+        return [type(self).__name__, self.group, self.groups, self.known_scores]
+
     def initial(self, seed: int) -> Array:
         """Return zeros: the scores as they are."""
         del seed
