@@ -1,7 +1,7 @@
 """Draw the architecture, and write the table of stages, from the import contract in pyproject.toml.
 
-`python -m tools.architecture` writes docs/images/architecture.svg, and the table in docs/contributing.md between its
-two comments. What a stage holds is the first line of its docstring.
+`python -m tools.architecture` writes docs/images/architecture.svg, and the table in docs/contributing.md
+between its two comments. What a stage holds is the first line of its docstring.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def diagram() -> str:
         "<title>The stages of fultr. Each imports only from those below it.</title>\n"
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>\n'
         + "\n".join(boxes)
-        + f'\n<text x="{MARGIN + 12}" y="{top + 18}" fill="#333333">A stage imports only from stages below it.'
-        " Boxes without a gap are independent of each other.</text>\n</svg>\n"
+        + f'\n<text x="{MARGIN + 12}" y="{top + 18}" fill="#333333">A stage imports only from stages'
+        " below it. Boxes without a gap are independent of each other.</text>\n</svg>\n"
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 import fultr
 from fultr import estimators
@@ -24,6 +25,11 @@ BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#999999"
 BIAS = fultr.PositionBias.power(1.0)
 
 
+def added_up(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Score items by the sum of their features: a ranker that knows nothing of clicks or groups."""
+    return np.asarray(features.sum(axis=1))
+
+
 def save(name: str) -> None:
     """Write the picture as SVG, the same bytes each time."""
     plt.gcf().tight_layout()
@@ -33,7 +39,7 @@ def save(name: str) -> None:
 
 def panels(count: int, width: float = 8.0) -> Any:
     """Return axes beside each other without frames at the top and the right."""
-    figure, axes = plt.subplots(1, count, figsize=(width, 3.2), squeeze=False)
+    _, axes = plt.subplots(1, count, figsize=(width, 3.2), squeeze=False)
     for one in axes[0]:
         one.spines[["top", "right"]].set_visible(False)
     return axes[0] if count > 1 else axes[0][0]
@@ -43,8 +49,8 @@ def inverse_propensity() -> None:
     """Draw clicks on ten equally good items, as they are and weighted."""
     items, impressions = 10, 2_000
     data = fultr.RankingDataset(np.zeros((items, 1)), [0, items], relevance=np.full(items, 0.5))
-    order = -np.arange(items, dtype=float)
-    policy = fultr.FixedScorer(lambda features: order * 50)
+    order = -np.arange(items, dtype=float)  # of the scores: the ranking is always the same
+    policy = fultr.FixedScorer(lambda _: order * 50)
     log = fultr.simulate_clicks(data, policy, BIAS, impressions=impressions, seed=0)
     clicks = np.bincount(log.position[log.click.astype(bool)], minlength=items + 1)[1:]
     rate = clicks / impressions
@@ -54,7 +60,9 @@ def inverse_propensity() -> None:
     left, right = panels(2)
     left.bar(position, rate, color=ORANGE)
     left.set_title("clicks for each impression")
-    right.bar(position, rate / examination, yerr=1.96 * error / examination, color=BLUE, ecolor="black", capsize=2)
+    right.bar(
+        position, rate / examination, yerr=1.96 * error / examination, color=BLUE, ecolor="black", capsize=2
+    )
     right.set_title("the same, each click divided by its propensity")
     for axes in (left, right):
         axes.axhline(0.5, color="black", linestyle="--", linewidth=1)
@@ -71,7 +79,11 @@ def exposure_and_merit() -> None:
     by_relevance, fair = (np.array([row[f"exposure of {name}"] for name in names]) for row in run_example())
     across = np.arange(3)
     axes = panels(1, 6.0)
-    shares = (("merit", merit, GREY), ("exposure, ranked by relevance", by_relevance, ORANGE), ("exposure, fair policy", fair, BLUE))
+    shares = (
+        ("merit", merit, GREY),
+        ("exposure, ranked by relevance", by_relevance, ORANGE),
+        ("exposure, fair policy", fair, BLUE),
+    )
     for number, (label, values, colour) in enumerate(shares):
         axes.bar(across + 0.27 * (number - 1), values / values.sum(), 0.25, label=label, color=colour)
     axes.set(xticks=across, xticklabels=names, ylabel="share")
@@ -93,7 +105,11 @@ def disparity() -> None:
         contributions = estimators.list_disparity(exposure, relevant, first=0, second=1).numpy()
         one.hist(contributions, bins=np.linspace(-6, 6, 31), color=colour, alpha=0.8)
         one.axvline(contributions.mean(), color="black")
-        one.set(title=f"{name} policy: the mean is {contributions.mean():.2f}", xlabel="disparity of one query", ylabel="queries")
+        one.set(
+            title=f"{name} policy: the mean is {contributions.mean():.2f}",
+            xlabel="disparity of one query",
+            ylabel="queries",
+        )
     save("concept-disparity")
 
 
@@ -102,7 +118,8 @@ def stochastic_policy() -> None:
     difference = np.linspace(0, 6, 121)
     scores = torch.from_numpy(np.stack([difference, np.zeros_like(difference)], axis=1).reshape(-1))
     offsets = np.arange(0, scores.numel() + 1, 2)
-    exposure = expected_weights(scores, examination_weights(BIAS, 2)[None], offsets=offsets)[0].numpy().reshape(-1, 2)
+    weights = examination_weights(BIAS, 2)[None]
+    exposure = expected_weights(scores, weights, offsets=offsets)[0].numpy().reshape(-1, 2)
     axes = panels(1, 6.0)
     axes.plot(difference, exposure[:, 0], color=BLUE, label="first item")
     axes.plot(difference, exposure[:, 1], color=ORANGE, label="second item")
@@ -116,36 +133,40 @@ def stochastic_policy() -> None:
 
 
 def limits() -> None:
-    """Draw the true disparity on new queries of policies trained under a limit, with and without a promise."""
-    limit, logs = 0.5, 12
-    data = fultr.datasets.synthetic(queries=600, seed=0)
-    shown: dict[str, list[float]] = {"on the clicks": [], "promised": []}
+    """Draw the true disparity on new queries under a limit, with and without a promise."""
+    limit, logs, queries = 1.0, 40, 150
+    data = fultr.datasets.synthetic(queries=2_000, seed=0)
+    rng = np.random.default_rng(0)
+    shown: dict[float | None, list[float]] = {None: [], 0.95: []}
     for seed in range(logs):
-        log = fultr.simulate_clicks(data.train, fultr.RandomRanking(), BIAS, clicks=3_000, seed=seed)
-        for name, confidence in (("on the clicks", None), ("promised", 0.95)):
+        lists = data.train[rng.choice(len(data.train), queries, replace=False)]
+        log = fultr.simulate_clicks(lists, fultr.RandomRanking(), BIAS, clicks=1_500, seed=seed)
+        for confidence, disparities in shown.items():
             try:
-                ranker = fultr.FairRanker(max_disparity=limit, confidence=confidence, fairness="offsets").fit(log)
+                policy = fultr.fair_offsets(added_up, log, max_disparity=limit, confidence=confidence)
             except fultr.UnsupportedLimitError:
-                shown[name].append(np.nan)
                 continue
-            found = ranker.evaluate(data.test, intervals=None)
-            shown[name].append(abs(float(found.disparity)))
+            truth = fultr.evaluate(policy, data.test, position_bias=BIAS, intervals=None)
+            disparities.append(abs(float(truth.disparity)))
     axes: Axes = panels(1, 6.0)
-    for row, (name, colour) in enumerate((("on the clicks", ORANGE), ("promised", BLUE))):
-        values = np.array(shown[name])
-        kept = values[~np.isnan(values)]
-        axes.plot(kept, np.full(kept.size, row) + np.linspace(-0.15, 0.15, kept.size), "o", color=colour)
-        print(name, "refused:", int(np.isnan(values).sum()), "above:", int((kept > limit).sum()), "of", kept.size)
+    labels = []
+    for row, (confidence, disparities) in enumerate(shown.items()):
+        broken = sum(value > limit for value in disparities)
+        height = row + np.linspace(-0.25, 0.25, len(disparities))
+        axes.plot(disparities, height, "o", color=BLUE if confidence else ORANGE, alpha=0.7)
+        name = f"with confidence={confidence}" if confidence else "max_disparity=1"
+        labels.append(f"{name}\n{broken} of {len(disparities)} above\n{logs - len(disparities)} refused")
     axes.axvline(limit, color="black", linestyle="--", linewidth=1)
-    axes.set(yticks=[0, 1], yticklabels=["max_disparity=0.5", "with confidence=0.95"], ylim=(-0.5, 1.5))
-    axes.set(xlabel="true |D| on new queries, one dot for each simulated log", xlim=(0, None))
+    axes.set(yticks=[0, 1], yticklabels=labels, ylim=(-0.5, 1.5), xlim=(0, None))
+    axes.set_xlabel("true |D| on new queries, one dot for each simulated log")
     save("concept-limits")
 
 
 def main() -> None:
     """Draw all pictures."""
     mpl.use("svg")
-    plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9, "svg.hashsalt": "fultr", "axes.titlesize": 9})
+    font = {"font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 9}
+    plt.rcParams.update({**font, "svg.hashsalt": "fultr"})
     for draw in (inverse_propensity, exposure_and_merit, disparity, stochastic_policy, limits):
         draw()
 
