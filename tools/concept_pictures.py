@@ -134,8 +134,8 @@ def stochastic_policy() -> None:
 
 def limits() -> None:
     """Draw the true disparity on new queries under a limit, with and without a promise."""
-    limit, logs, queries = 1.0, 40, 150
-    data = fultr.datasets.synthetic(queries=2_000, seed=0)
+    limit, logs, queries = 0.7, 30, 150
+    data = fultr.datasets.synthetic(queries=1_000, seed=0)
     rng = np.random.default_rng(0)
     shown: dict[float | None, list[float]] = {None: [], 0.95: []}
     for seed in range(logs):
@@ -154,7 +154,7 @@ def limits() -> None:
         broken = sum(value > limit for value in disparities)
         height = row + np.linspace(-0.25, 0.25, len(disparities))
         axes.plot(disparities, height, "o", color=BLUE if confidence else ORANGE, alpha=0.7)
-        name = f"with confidence={confidence}" if confidence else "max_disparity=1"
+        name = f"with confidence={confidence}" if confidence else f"max_disparity={limit}"
         labels.append(f"{name}\n{broken} of {len(disparities)} above\n{logs - len(disparities)} refused")
     axes.axvline(limit, color="black", linestyle="--", linewidth=1)
     axes.set(yticks=[0, 1], yticklabels=labels, ylim=(-0.5, 1.5), xlim=(0, None))
