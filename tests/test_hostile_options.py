@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import typer
 from fultr.audit import read_audit
-from fultr.audit.files import _table
 
 from fultr import InputError, datasets, write_dataset
+from fultr.audits.files import _table
 from fultr.cli.main import app, run
 from fultr.cli.output import print_facts, print_findings, print_table, results, say
 from fultr.clicks import read_bias, read_position_bias

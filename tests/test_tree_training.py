@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import replace
 from typing import Any
@@ -136,7 +137,7 @@ def test_the_size_of_parameters_is_that_of_scores() -> None:
     model = family(random_task(lists=60).data)
     rng = np.random.default_rng(0)
     starts = model.trees.leaf_starts
-    for start, stop in zip(starts[:-1], starts[1:], strict=True):
+    for start, stop in itertools.pairwise(starts):
         parameters = np.zeros(model.size)
         parameters[start:stop] = rng.normal(size=stop - start)
         scores = model.scores(parameters[None], slice(None))[0]

@@ -1,8 +1,8 @@
-"""Build the documentation into site/, with warnings as errors, so that it can be read from disk without a network.
+"""Build the documentation into site/, with warnings as errors; it can be read from disk without a network.
 
-Zensical makes the pages. Here formulas become MathML, which browsers draw without a script, and the pages are
-checked: every link within the site leads to a page and an anchor that exist, and no page asks another host for
-anything. Links to other hosts are listed in site/external-links.txt; they are not fetched.
+Zensical makes the pages. Here formulas become MathML, which browsers draw without a script, and the pages
+are checked: every link within the site leads to a page and an anchor that exist, and no page asks another
+host for anything. Links to other hosts are listed in site/external-links.txt; they are not fetched.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Page(HTMLParser):
         self.anchors.update(given[name] for name in ("id", "name") if name in given)
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
-        for name in ("src", "href"):
-            if (tag, name) in LOADED and name in given:
-                if tag != "link" or LOADED_LINKS & set(given.get("rel", "").split()):
-                    self.loaded.append(given[name])
+        kinds = set(given.get("rel", "").split())
+        if tag == "link" and not kinds & LOADED_LINKS:
+            return
+        self.loaded += [given[name] for name in ("src", "href") if (tag, name) in LOADED and name in given]
 
 
 def mathml(formula: re.Match[str]) -> str:
@@ -109,9 +109,8 @@ def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
     command = [zensical, "build", "--clean", "--strict"]
-    built = subprocess.run(
-        command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    built = subprocess.run(command, cwd=ROOT, check=False, text=True, **output)
     warned = built.returncode or re.search("^(griffe|mkdocs).*:", built.stdout, re.MULTILINE)
     if warned:  # strict mode knows nothing of warnings about docstrings
         sys.exit(f"{built.stdout}\nthe pages could not be made without warnings")
@@ -119,14 +118,11 @@ def main() -> None:
     paths = sorted(SITE.rglob("*.html"))
     formulas = draw_formulas(paths)
     problems, external = check(paths)
-    (SITE / "external-links.txt").write_text(
-        "".join(f"{link}\n" for link in sorted(external)), encoding="utf-8"
-    )
+    listed = "".join(f"{link}\n" for link in sorted(external))
+    (SITE / "external-links.txt").write_text(listed, encoding="utf-8")
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(
-        f"{len(paths)} pages, {formulas} formulas, {len(external)} links to other hosts, {len(problems)} problems"
-    )
+    print(f"{len(paths)} pages, {formulas} formulas, {len(external)} links to other hosts")
     sys.exit(bool(problems))
 
 

@@ -241,7 +241,7 @@ class PositionBiasByContext:
 
 @dataclass(frozen=True)
 class ClickNoise:
-    """Click probabilities of an examined item: eps_plus if relevant, eps_minus if not.
+    r"""Click probabilities of an examined item: eps_plus if relevant, eps_minus if not.
 
     P(c = 1 | rel = 1, o = 1) = eps_plus and P(c = 1 | rel = 0, o = 1) = eps_minus, with
     1 >= eps_plus > eps_minus >= 0.
@@ -249,8 +249,10 @@ class ClickNoise:
     Each may depend on the position: people trust the first positions, and click what stands there more
     readily (trust bias). With r the relevance of an item shown at position k,
 
-        P(c = 1 | r, k) = alpha_k r + beta_k,   alpha_k = v_k (eps_plus_k - eps_minus_k),
-                                                beta_k = v_k eps_minus_k.
+    $$
+    P(c = 1 \mid r, k) = \alpha_k r + \beta_k, \qquad
+    \alpha_k = v_k (\epsilon_{+,k} - \epsilon_{-,k}), \quad \beta_k = v_k \epsilon_{-,k}
+    $$
 
     Parameters
     ----------

@@ -35,12 +35,15 @@ REACHED = 1e-9
 
 
 class ExposureLP(PostProcessing):
-    """Rank each query by the most useful distribution of rankings that treats groups by their relevance.
+    r"""Rank each query by the most useful distribution of rankings that treats groups by their relevance.
 
     The method of Singh and Joachims ("Fairness of Exposure in Rankings", KDD 2018). For each list the
     probabilities P_dk of item d at position k, rows and columns adding up to 1, are those of
 
-        most  sum_dk r_d P_dk f_k   subject to   Exp(G_i) / M(G_i) = Exp(G_j) / M(G_j) for all groups i, j
+    $$
+    \max_P \sum_{d,k} r_d P_{dk} f_k \quad \text{subject to} \quad
+    \frac{\mathrm{Exp}(G_i)}{M(G_i)} = \frac{\mathrm{Exp}(G_j)}{M(G_j)} \quad \text{for all groups } i, j
+    $$
 
     with the mean exposure Exp(G) = sum_{d in G, k} P_dk v_k / |G| and the mean relevance M(G): disparate
     treatment. Groups without relevance, and items of unknown group, are under no constraint. Rankings are
@@ -49,7 +52,9 @@ class ExposureLP(PostProcessing):
     Often no P holds the constraint: a group without much relevance gets some exposure even in the last
     places. It is then solved in two stages, the first of which finds the least possible violation,
 
-        sum_{i<j} |m_j E_i - m_i E_j|,   m_i = M_i / (M_i + M_j),
+    $$
+    \sum_{i < j} |m_j E_i - m_i E_j|, \qquad m_i = \frac{M_i}{M_i + M_j}
+    $$
 
     with E and M added up over the items of a group: the exposure that would have to go from one group to
     the other, which is 0 exactly where the constraint holds. The second finds the most useful P that has no

@@ -25,11 +25,14 @@ Array = NDArray[np.float64]
 
 
 class FairPGRank(TrainableRanker):
-    """Learn a stochastic ranking policy that treats the groups of each query by their merit.
+    r"""Learn a stochastic ranking policy that treats the groups of each query by their merit.
 
     Fair-PG-Rank of Singh and Joachims (2019) maximises U - lambda D, where D is the mean over impressions of
 
-    D(pi|q) = sum_ij max(0, Exp_q(G_i|pi) / M_q(G_i) - Exp_q(G_j|pi) / M_q(G_j))
+    $$
+    D(\pi \mid q) = \sum_{ij} \max\left( 0, \frac{\mathrm{Exp}_q(G_i \mid \pi)}{M_q(G_i)}
+        - \frac{\mathrm{Exp}_q(G_j \mid \pi)}{M_q(G_j)} \right)
+    $$
 
     over the pairs of groups with average merits M_q(G_i) >= M_q(G_j) > 0, Exp_q being average exposure. It
     was made for known relevances, as labelled lists have them. From clicks, the merit of each impression is

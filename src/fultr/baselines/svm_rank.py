@@ -93,11 +93,14 @@ class SVMRank(TrainableRanker):
 
 
 class PropensitySVMRank(SVMRank):
-    """Learn a linear ranking from clicks by a Ranking SVM weighted by inverse propensities.
+    r"""Learn a linear ranking from clicks by a Ranking SVM weighted by inverse propensities.
 
     Propensity SVM-Rank (Joachims, Swaminathan and Schnabel, WSDM 2017). The weights w minimise
 
-        |w|^2 / 2 + (C / n) sum_i (1 / p_i) sum_{y != y_i} max(0, 1 - w (x_{y_i} - x_y)),    C = 1 / l2,
+    $$
+    \frac{|w|^2}{2} + \frac{C}{n} \sum_i \frac{1}{p_i} \sum_{y \ne y_i} \max(0, 1 - w \cdot (x_{y_i} - x_y)),
+    \qquad C = 1 / \mathrm{l2}
+    $$
 
     where i goes through the n clicks, y_i is the item that was clicked, p_i the probability that it was
     examined, and y goes through all other candidates of its list. The inner sum is at least the number of

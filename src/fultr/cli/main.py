@@ -84,7 +84,7 @@ class CommandsByName(Mapping[str, Any]):
 
 @functools.cache
 def command_of(name: str) -> Any:
-    """Import a command and return it with its options, made once: that takes longer than to run a small one."""
+    """Import a command and return it with its options; once, since that takes longer than a small run."""
     module = import_module(f"fultr.cli.{name}")
     alone = typer.Typer(add_completion=False, **APP_OPTIONS)
     alone.command(name, cls=Command)(getattr(module, name))

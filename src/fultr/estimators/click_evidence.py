@@ -36,10 +36,16 @@ def evidence_from_clicks(
     clip: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Evidence:
-    """Estimate the merit of each item from clicks by inverse propensity scores (section 3.2).
+    r"""Estimate the merit of each item from clicks by inverse propensity scores (section 3.2).
 
-    M^_q(d) = c_{q,d} / p(o_{q,d} = 1 | sigma_q), summed over the impressions of the list
-    M^_q(d) = (c_{q,d} - beta) / alpha, with noise
+    Without noise, and with noise:
+
+    $$
+    \hat M_q(d) = \frac{c_{q,d}}{p(o_{q,d} = 1 \mid \sigma_q)} \qquad
+    \hat M_q(d) = \frac{c_{q,d} - \beta}{\alpha}
+    $$
+
+    It is summed over the impressions of the list.
 
     Unbiased for an item that is shown, at a position that may be examined, whenever its list is.
 
@@ -72,9 +78,12 @@ def policy_aware_evidence(
     clip: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Evidence:
-    """Estimate the merit of each item where impressions show only some of the candidates.
+    r"""Estimate the merit of each item where impressions show only some of the candidates.
 
-    M^_q(d) = c_q(d) / p_bar_q(d),   p_bar_q(d) = (1/n) sum_t p(o_{q,d} = 1 | sigma_t)
+    $$
+    \hat M_q(d) = \frac{c_q(d)}{\bar p_q(d)}, \qquad
+    \bar p_q(d) = \frac{1}{n} \sum_t p(o_{q,d} = 1 \mid \sigma_t)
+    $$
 
     The propensity of an item is its mean examination over all n impressions of the list, those that did not
     show it included (Oosterhuis and de Rijke, 2020). Unbiased for an item that was shown at all. The merit of
@@ -95,9 +104,13 @@ def pooled_evidence(
     clip: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Evidence:
-    """Estimate the merit of each item from all impressions of its query, at whatever positions, together.
+    r"""Estimate the merit of each item from all impressions of its query, at whatever positions, together.
 
-    M^_q(d) = sum_t (c_t(d) - beta_t) / sum_t alpha_t   for each impression of a list of query q
+    For each impression of a list of query q:
+
+    $$
+    \hat M_q(d) = \frac{\sum_t (c_t(d) - \beta_t)}{\sum_t \alpha_t}
+    $$
 
     The sums are over all impressions of all lists of the query, such as those of other days or devices.
     Unbiased for an item that was examined at all, as long as its relevance to the query is the same in all

@@ -41,15 +41,22 @@ def doubly_robust_evidence(
     relevance: ArrayLike | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Evidence:
-    """Estimate the merit of each item by clipped weights, and by a regression what the clip takes away.
+    r"""Estimate the merit of each item by clipped weights, and by a regression what the clip takes away.
 
-    M^_q(d) = r^_d + min(1 / p, clip) (c_{q,d} - p r^_d), summed over the impressions of the list
+    $$
+    \hat M_q(d) = \hat r_d + \min(1 / p, \mathrm{clip}) \, (c_{q,d} - p \, \hat r_d)
+    $$
 
-    Its bias is E[(1 - min(1, clip p)) (r^_d - rel_{q,d})]: none if the clip is at least all 1 / p, whatever
-    r^ is, and none at any clip if r^ is right. Without a clip the two r^ cancel, and it is the c / p of
-    `merit_evidence`. So the clip is what lowers the variance. By default it is half the square root of the
-    number of clicks, which leaves weights alone once there are many, so that the bias fades (truncated
-    importance sampling, Ionides 2008).
+    It is summed over the impressions of the list. Its bias is
+
+    $$
+    \mathrm{E}[(1 - \min(1, \mathrm{clip} \cdot p)) \, (\hat r_d - \mathrm{rel}_{q,d})]:
+    $$
+
+    none if the clip is at least all 1 / p, whatever r^ is, and none at any clip if r^ is right. Without a
+    clip the two r^ cancel, and it is the c / p of `merit_evidence`. So the clip is what lowers the variance.
+    By default it is half the square root of the number of clicks, which leaves weights alone once there are
+    many, so that the bias fades (truncated importance sampling, Ionides 2008).
     With noise, c and p stand for c - beta and alpha. Where impressions show only some of the candidates, p is
     the p_bar of `policy_aware_evidence`, and items that were never examined are of unknown merit.
 

@@ -241,9 +241,13 @@ def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype = torch.
 
 
 def correct_noise(evidence: Evidence, noise: ClickNoise, *, rescale: bool = True) -> Evidence:
-    """Take the clicks that irrelevant items get by mistake off the merit of every shown item (section 3.4).
+    r"""Take the clicks that irrelevant items get by mistake off the merit of every shown item (section 3.4).
 
-    M^_q(d) = (c_{q,d} / p - eps_minus) / (eps_plus - eps_minus) for a shown item, 0 for any other
+    $$
+    \hat M_q(d) = \frac{c_{q,d} / p - \epsilon_-}{\epsilon_+ - \epsilon_-}
+    $$
+
+    for a shown item, and 0 for any other.
 
     Its expectation is rel_{q,d}, so utility and disparity from it are in the units of the true ones. With
     `rescale=False` it is c / p - eps_minus, the paper's, with expectation (eps_plus - eps_minus) rel_{q,d};
@@ -267,9 +271,12 @@ def correct_noise(evidence: Evidence, noise: ClickNoise, *, rescale: bool = True
 
 
 def self_normalise(evidence: Evidence) -> Evidence:
-    """Divide the weights by their total for each impression, so that their mean total is 1.
+    r"""Divide the weights by their total for each impression, so that their mean total is 1.
 
-    w_d = (c_d / p_d) / W,   W = (1/|Q|) sum_q sum_d c_{q,d} / p_{q,d}
+    $$
+    w_d = \frac{c_d / p_d}{W}, \qquad
+    W = \frac{1}{|\mathcal{Q}|} \sum_q \sum_d \frac{c_{q,d}}{p_{q,d}}
+    $$
 
     The utility becomes sum (c/p) E[f] / sum (c/p), the mean position weight of a click weighted by 1 / p, and
     the disparity is divided by the same W. Both are biased on finite data, since W is random too, and

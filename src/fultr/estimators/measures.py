@@ -33,10 +33,14 @@ def weights_at(positions: ArrayLike | Tensor, position_weights: ArrayLike | Tens
 def utility_of_rankings(
     positions: ArrayLike | Tensor, position_weights: ArrayLike | Tensor, evidence: Evidence
 ) -> Tensor:
-    """Return the additive utility of given rankings of each list (section 3.1, Eq. 3).
+    r"""Return the additive utility of given rankings of each list (section 3.1, Eq. 3).
 
-    Delta(sigma, rel_q) = sum_d f(sigma(d)) rel_{q,d}                 with evidence from relevances
-    Delta^(sigma, c_q)  = sum_{d: c=1} f(sigma(d)) / p(o_{q,d} = 1 | sigma_q)     with evidence from clicks
+    From relevances, and from clicks:
+
+    $$
+    \Delta(\sigma, \mathrm{rel}_q) = \sum_d f(\sigma(d)) \, \mathrm{rel}_{q,d} \qquad
+    \hat\Delta(\sigma, c_q) = \sum_{d:\, c_{q,d} = 1} \frac{f(\sigma(d))}{p(o_{q,d} = 1 \mid \sigma_q)}
+    $$
 
     With f = 1 / log2(1 + k) it is DCG, with f = -k the average rank. Returns (..., lists), each the sum over
     the impressions of the list.
@@ -45,9 +49,12 @@ def utility_of_rankings(
 
 
 def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
-    """Return each list's contribution to the utility, the sum over its impressions (section 3.1).
+    r"""Return each list's contribution to the utility, the sum over its impressions (section 3.1).
 
-    U^(pi|q) = E_{sigma ~ pi}[Delta^(sigma, c_q)] = sum_d (c_d / p_d) E[f(sigma(d))]
+    $$
+    \hat U(\pi \mid q) = \mathrm{E}_{\sigma \sim \pi}[\hat\Delta(\sigma, c_q)]
+        = \sum_d \frac{c_d}{p_d} \, \mathrm{E}[f(\sigma(d))]
+    $$
 
     From `expected_weights` E[f], (..., rows), to (..., lists).
     """
@@ -57,9 +64,11 @@ def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
 
 
 def utility(expected_weights: Tensor, evidence: Evidence) -> Tensor:
-    """Return the utility of a policy, the mean over all impressions (Eq. 4).
+    r"""Return the utility of a policy, the mean over all impressions (Eq. 4).
 
-    U^(pi|Q) = (1/|Q|) sum_{q in Q} U^(pi|q)
+    $$
+    \hat U(\pi \mid \mathcal{Q}) = \frac{1}{|\mathcal{Q}|} \sum_{q \in \mathcal{Q}} \hat U(\pi \mid q)
+    $$
 
     From `expected_weights` E[f], (..., rows), to (...).
     """
@@ -69,18 +78,25 @@ def utility(expected_weights: Tensor, evidence: Evidence) -> Tensor:
 
 
 def group_merit(evidence: Evidence) -> Tensor:
-    """Return the merit of each group in each list, (lists, groups), summed over impressions (section 3.2).
+    r"""Return the merit of each group in each list, (lists, groups), summed over impressions (section 3.2).
 
-    M_q(G_i)  = sum_{d in G_i} rel_{q,d}                                with evidence from relevances
-    M^_q(G_i) = sum_{d in G_i} c_{q,d} / p(o_{q,d} = 1 | sigma_q)       with evidence from clicks
+    From relevances, and from clicks:
+
+    $$
+    M_q(G_i) = \sum_{d \in G_i} \mathrm{rel}_{q,d} \qquad
+    \hat M_q(G_i) = \sum_{d \in G_i} \frac{c_{q,d}}{p(o_{q,d} = 1 \mid \sigma_q)}
+    $$
     """
     return evidence.candidates.sum_by_group(evidence.weight)
 
 
 def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
-    """Return the exposure of each group in each list, in one impression of it (section 3.2).
+    r"""Return the exposure of each group in each list, in one impression of it (section 3.2).
 
-    Exp_q(G_i|pi) = sum_{d in G_i} Exp_q(d|pi),   Exp_q(d|pi) = E_{sigma ~ pi}[p(o_d = 1 | sigma)]
+    $$
+    \mathrm{Exp}_q(G_i \mid \pi) = \sum_{d \in G_i} \mathrm{Exp}_q(d \mid \pi), \qquad
+    \mathrm{Exp}_q(d \mid \pi) = \mathrm{E}_{\sigma \sim \pi}[p(o_d = 1 \mid \sigma)]
+    $$
 
     From the items' `exposure` E[v], (..., rows), to (..., lists, groups).
     """
@@ -88,9 +104,14 @@ def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
 
 
 def list_disparities(exposure: Tensor, evidence: Evidence) -> Tensor:
-    """Return each list's contribution to the disparity of all pairs of groups (Eq. 5, from clicks Eq. 7).
+    r"""Return each list's contribution to the disparity of all pairs of groups (Eq. 5, from clicks Eq. 7).
 
-    D^_ij(pi|q) = M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi), summed over the impressions of the list
+    $$
+    \hat D_{ij}(\pi \mid q) = \hat M_q(G_j) \, \mathrm{Exp}_q(G_i \mid \pi)
+        - \hat M_q(G_i) \, \mathrm{Exp}_q(G_j \mid \pi)
+    $$
+
+    It is summed over the impressions of the list.
 
     From the items' `exposure` E[v], (..., rows), to (..., lists, groups, groups); for one pair of many
     groups, `list_disparity` needs less memory.
@@ -110,10 +131,15 @@ def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: 
 
 
 def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
-    """Return between what each list's contribution lies, whatever the merit of items that nobody could see.
+    r"""Return between what each list's contribution lies, whatever the merit of items that nobody could see.
 
-    D_ij(pi|q) = M_q(G_j) Exp_q(G_i|pi) - M_q(G_i) Exp_q(G_j|pi), where groups have all their items. One of
-    unknown merit has a relevance from 0 to 1, so that the u_j of them in G_j add 0 to u_j to M_q(G_j).
+    $$
+    D_{ij}(\pi \mid q) = M_q(G_j) \, \mathrm{Exp}_q(G_i \mid \pi)
+        - M_q(G_i) \, \mathrm{Exp}_q(G_j \mid \pi)
+    $$
+
+    Here groups have all their items. One of unknown merit has a relevance from 0 to 1, so that the u_j of
+    them in G_j add 0 to u_j to M_q(G_j).
 
     From the items' `exposure` E[v], (..., rows), to two of (..., lists, groups, groups), low and high; both
     are `list_disparities` where all items were seen.
@@ -131,9 +157,12 @@ def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor,
 
 
 def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
-    """Return the amortized disparity of all pairs of groups, the mean over all impressions (Eq. 6).
+    r"""Return the amortized disparity of all pairs of groups, the mean over all impressions (Eq. 6).
 
-    D^_ij(pi|Q) = (1/|Q|) sum_{q in Q} (M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi))
+    $$
+    \hat D_{ij}(\pi \mid \mathcal{Q}) = \frac{1}{|\mathcal{Q}|} \sum_{q \in \mathcal{Q}} \left(
+        \hat M_q(G_j) \, \mathrm{Exp}_q(G_i \mid \pi) - \hat M_q(G_i) \, \mathrm{Exp}_q(G_j \mid \pi) \right)
+    $$
 
     From the items' `exposure` E[v], (..., rows), to (..., groups, groups), with D_ij = -D_ji. It is above 0
     where group i has more exposure than its merit asks for beside group j. A list without one of the two
@@ -149,9 +178,11 @@ def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
 
 
 def disparity_squared(disparities: Tensor) -> Tensor:
-    """Return the sum over pairs of groups of the squared disparity (section 5.7).
+    r"""Return the sum over pairs of groups of the squared disparity (section 5.7).
 
-    sum_{i < j} D_ij^2
+    $$
+    \sum_{i < j} D_{ij}^2
+    $$
 
     From D, (..., groups, groups), to (...). Pairs are unordered; for two groups it is the square of D.
     """
@@ -159,9 +190,14 @@ def disparity_squared(disparities: Tensor) -> Tensor:
 
 
 def disparity_squared_slopes(disparities: Tensor, evidence: Evidence) -> Tensor:
-    """Return the derivative of the sum of squared disparities by each item's exposure (Eq. 14).
+    r"""Return the derivative of the sum of squared disparities by each item's exposure (Eq. 14).
 
-    d/dExp(d) sum_{i<j} D_ij^2 = (2/|Q|) sum_j D_gj M^_q(G_j)   for an item d of group g in list q
+    For an item d of group g in list q:
+
+    $$
+    \frac{\partial}{\partial\, \mathrm{Exp}(d)} \sum_{i < j} D_{ij}^2
+        = \frac{2}{|\mathcal{Q}|} \sum_j D_{gj} \, \hat M_q(G_j)
+    $$
 
     The disparities, (..., groups, groups), may be known beforehand: a running average, or a pass over all
     data. Returns (..., rows), 0 for an item of unknown group.
@@ -174,14 +210,18 @@ def disparity_squared_slopes(disparities: Tensor, evidence: Evidence) -> Tensor:
 def noise_corrected_disparity(
     exposure: Tensor, evidence: Evidence, *, noise: ClickNoise, rescale: bool = True
 ) -> Tensor:
-    """Return the amortized disparity from noisy clicks, without what false clicks add to it (Eq. 10).
+    r"""Return the amortized disparity from noisy clicks, without what false clicks add to it (Eq. 10).
 
-    D^_ij(pi|q, eps_minus) = M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi)
-                             - eps_minus (|G_j| Exp_q(G_i|pi) - |G_i| Exp_q(G_j|pi)),   |G| the shown items
+    $$
+    \hat D_{ij}(\pi \mid q, \epsilon_-) = \hat M_q(G_j) \, \mathrm{Exp}_q(G_i \mid \pi)
+        - \hat M_q(G_i) \, \mathrm{Exp}_q(G_j \mid \pi)
+        - \epsilon_- \left( |G_j| \, \mathrm{Exp}_q(G_i \mid \pi)
+        - |G_i| \, \mathrm{Exp}_q(G_j \mid \pi) \right)
+    $$
 
-    divided by eps_plus - eps_minus, which makes it an estimate of the true D_ij; as the paper writes it, with
-    expectation (eps_plus - eps_minus) D_ij, for `rescale=False`. The same as `disparity` of the evidence that
-    `correct_noise` returns.
+    with |G| the number of shown items, divided by eps_plus - eps_minus, which makes it an estimate of the
+    true D_ij; as the paper writes it, with expectation (eps_plus - eps_minus) D_ij, for `rescale=False`. The
+    same as `disparity` of the evidence that `correct_noise` returns.
     """
     return disparity(exposure, correct_noise(evidence, noise, rescale=rescale))
 

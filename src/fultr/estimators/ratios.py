@@ -17,9 +17,12 @@ from fultr.estimators.measures import group_exposure, group_merit
 
 
 def ratio_of_sums_disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
-    """Return the difference of amortized exposure over amortized merit (Eq. 9, D').
+    r"""Return the difference of amortized exposure over amortized merit (Eq. 9, D').
 
-    D'_ij(pi|Q) = sum_q Exp_q(G_i|pi) / sum_q M^_q(G_i) - sum_q Exp_q(G_j|pi) / sum_q M^_q(G_j)
+    $$
+    D'_{ij}(\pi \mid \mathcal{Q}) = \frac{\sum_q \mathrm{Exp}_q(G_i \mid \pi)}{\sum_q \hat M_q(G_i)}
+        - \frac{\sum_q \mathrm{Exp}_q(G_j \mid \pi)}{\sum_q \hat M_q(G_j)}
+    $$
 
     From the items' `exposure` E[v], (..., rows), to (..., groups, groups). Sums are over impressions. Biased
     on finite data, consistent. A pair of groups of which one has no merit anywhere gets 0.
@@ -81,9 +84,14 @@ def inverse_merit_from_clicks(
 
 
 def per_impression_ratio_disparity(exposure: Tensor, merit: InverseMerit) -> Tensor:
-    """Return the mean over impressions of the difference of exposure over merit (Eq. 8, D'').
+    r"""Return the mean over impressions of the difference of exposure over merit (Eq. 8, D'').
 
-    D''_ij(pi|q) = Exp_q(G_i|pi) / M^_q(G_i) - Exp_q(G_j|pi) / M^_q(G_j), 0 unless both merits are above 0
+    $$
+    D''_{ij}(\pi \mid q) = \frac{\mathrm{Exp}_q(G_i \mid \pi)}{\hat M_q(G_i)}
+        - \frac{\mathrm{Exp}_q(G_j \mid \pi)}{\hat M_q(G_j)}
+    $$
+
+    It is 0 unless both merits are above 0.
 
     From the items' `exposure` E[v], (..., rows), to (..., groups, groups). With merit from clicks it is
     biased, and more data does not help, since E[1 / M^] is not 1 / E[M^].

@@ -29,10 +29,14 @@ class RankingEntropy(NamedTuple):
 
 
 def softmax_entropy(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the entropy, in nats, of the softmax of each list's scores; differentiable in `scores`.
+    r"""Return the entropy, in nats, of the softmax of each list's scores; differentiable in `scores`.
 
-    H = -sum_j p_j log(p_j), p = Softmax(h), 0 log(0) = 0: what the paper adds to its objective. It is the
-    entropy of the first item of a ranking, not of the ranking.
+    $$
+    H = -\sum_j p_j \log p_j, \qquad p = \mathrm{Softmax}(h), \quad 0 \log 0 = 0
+    $$
+
+    This is what the paper adds to its objective. It is the entropy of the first item of a
+    ranking, not of the ranking.
 
     Parameters
     ----------
@@ -66,9 +70,13 @@ def ranking_entropy(
     top_k: int | None = None,
     seed: int | np.random.Generator = 0,
 ) -> RankingEntropy:
-    """Estimate the entropy, in nats, of each list's distribution over rankings.
+    r"""Estimate the entropy, in nats, of each list's distribution over rankings.
 
-    H = -E_{r ~ pi}[log pi(r)], estimated by the mean of -log pi(r) over S rankings drawn from pi.
+    $$
+    H = -\mathrm{E}_{r \sim \pi}[\log \pi(r)]
+    $$
+
+    The estimate is the mean of -log pi(r) over S rankings drawn from pi.
 
     Parameters
     ----------

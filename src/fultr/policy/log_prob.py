@@ -23,13 +23,15 @@ NO_ITEM = -1
 
 
 def ranking_log_prob(scores: Tensor, ranking: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the log-probability of full or top-k rankings; differentiable in `scores`.
+    r"""Return the log-probability of full or top-k rankings; differentiable in `scores`.
 
-    log pi(r) = sum_{i=1..k} (h_{r_i} - log sum_j exp(h_j)), j over all items but r_1, ..., r_{i-1},
+    $$
+    \log \pi(r) = \sum_{i=1}^{k} \left( h_{r_i} - \log \sum_j e^{h_j} \right)
+    $$
 
-    the paper's product of softmax distributions (section 4), with k = n for a full ranking. What a top-k
-    ranking does not show is left at every step, and so takes part in every sum. Time and memory are linear
-    in n.
+    with j over all items but $r_1, \dots, r_{i-1}$: the paper's product of softmax distributions (section 4),
+    with k = n for a full ranking. What a top-k ranking does not show is left at every step, and so takes part
+    in every sum. Time and memory are linear in n.
 
     Parameters
     ----------
