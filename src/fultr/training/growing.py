@@ -228,6 +228,18 @@ class Grower:
         return CentredModel(made, made.initial(0), model.temperature)
 
 
+def flattened(models: Sequence[Model | CentredModel], spread: float) -> list[Model | CentredModel]:
+    """Return scorers whose scores deviate by at most 1 within lists, where they did by `spread`.
+
+    The rankings of sharper ones hardly vary, so that they have no slopes left to grow trees along.
+    """
+    by = max(spread, 1.0)
+    return [
+        CentredModel(one.model, one.centre, one.temperature * by) if isinstance(one, CentredModel) else one
+        for one in models
+    ]
+
+
 class _Stop(NamedTuple):
     """A number of stages to stop after: the utility of left-out scores, their temperature, and the scores."""
 
