@@ -15,9 +15,9 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-from fultr.audit import audit, read_audit, write_audit
 
 from fultr import ClickLog, FairRanker, load, read_log, save, write_log
+from fultr.audits import audit, read_audit, write_audit
 from fultr.data.counts_files import read_counts, write_counts
 from tests.training_tasks import BIAS, random_lists, random_log
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fultr.audit import audit, read_audit, write_audit
 
 from fultr import ClickLog, InputError, PositionBias, WriteError, read_log, write_log
+from fultr.audits import audit, read_audit, write_audit
 from fultr.files import atomic_write, existing_file, make_folder, writable_file, write_text, written_together
 from fultr.reports.runs import _digest
 from tests.training_tasks import random_lists, random_log

@@ -51,6 +51,7 @@ def policy(kind: str, units: NDArray[np.float64], **more: Any) -> tuple[Any, flo
     train = replace(log(), data=in_units(log().data, units))
     ranker = RANKERS[kind](**more).fit(train)
     found = evaluate(ranker, in_units(new_lists(), units), position_bias=BIAS)
+    assert found.ndcg is not None
     return ranker, found.ndcg
 
 
@@ -82,6 +83,7 @@ def test_small_features_are_not_taken_for_noise(unit: float) -> None:
     # with features of deviation 0.01 and less, policies once were no better than random
     assert policy("linear", np.full(WIDTH, unit))[1] == pytest.approx(scaled_policy("linear"), abs=0.01)
     random = evaluate(FairRanker(0.0, folds=0, position_bias=BIAS, l2=1e6).fit(log()), new_lists())
+    assert random.ndcg is not None
     assert scaled_policy("linear") > random.ndcg + 0.05
 
 

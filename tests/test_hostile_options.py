@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from fultr.audit import read_audit
 
 from fultr import InputError, datasets, write_dataset
+from fultr.audits import read_audit
 from fultr.audits.files import _table
 from fultr.cli.main import app, run
 from fultr.cli.output import print_facts, print_findings, print_table, results, say

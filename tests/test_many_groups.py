@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fultr.audit import audit
 
 from fultr import ClickLog, InputError, RankingDataset
+from fultr.audits import audit
 from fultr.evaluation import bootstrap
 from fultr.evaluation.bootstrap import resampled_errors, simultaneous_intervals
 from tests.training_tasks import BIAS, random_lists, random_log

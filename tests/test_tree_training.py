@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,14 +31,14 @@ SMALL = TreeSettings(rounds=40, min_rows=10, leaves=6)
 MODELS = ("trees", "linear+trees")
 
 
-def curved(*, lists: int = 120, seed: int = 0, groups: int = 2) -> RankingDataset:
+def curved(*, lists: int = 240, seed: int = 0, groups: int = 2) -> RankingDataset:
     """Lists of 6 items, relevant where two features have the same sign, and mostly of the first group."""
     rng = np.random.default_rng(seed)
     rows = 6 * lists
     group = rng.integers(groups, size=rows)
     features = rng.normal(size=(rows, 5)).astype(np.float32)
     features[:, 4] = group + rng.normal(size=rows) / 10
-    hidden = 4 * features[:, 0] * features[:, 1] - 1.5 * group
+    hidden = 2 * features[:, 0] * features[:, 1] + 0.6 - 1.2 * group
     return RankingDataset(
         features,
         np.arange(0, rows + 1, 6),
@@ -54,7 +54,7 @@ def curved(*, lists: int = 120, seed: int = 0, groups: int = 2) -> RankingDatase
 
 @pytest.fixture(scope="module")
 def log() -> ClickLog:
-    return random_log(curved(), impressions=6000)
+    return random_log(curved(), impressions=12_000)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_the_size_of_parameters_is_that_of_scores() -> None:
     model = family(random_task(lists=60).data)
     rng = np.random.default_rng(0)
     starts = model.trees.leaf_starts
-    for start, stop in itertools.pairwise(starts):
+    for start, stop in pairwise(starts):
         parameters = np.zeros(model.size)
         parameters[start:stop] = rng.normal(size=stop - start)
         scores = model.scores(parameters[None], slice(None))[0]
@@ -303,8 +303,9 @@ def test_without_any_tree_the_policy_is_the_linear_one(
     monkeypatch.setattr(growing, "best_temperature", first_is_best)
     ranker = made("linear+trees", fairness_weight=0.0).fit(log)
     assert not len(trees_of(ranker))
-    found, expected = ranker.predict(log.data), free["linear"].predict(log.data)
-    assert np.ptp(found - expected) < 1e-4 * np.ptp(expected)
+    # at another temperature, which the counterfeit has chosen
+    found, expected = (one.predict(log.data) for one in (ranker, free["linear"]))
+    np.testing.assert_allclose(found / np.ptp(found), expected / np.ptp(expected), atol=1e-5)
 
 
 # --- settings ---

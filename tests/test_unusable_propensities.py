@@ -6,9 +6,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from fultr.audit import audit
 
 from fultr import FairRanker, InputError, PositionBias, read_log
+from fultr.audits import audit
 from tests.commands import refusal
 
 

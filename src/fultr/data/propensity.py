@@ -53,7 +53,7 @@ def check_examined(clicks: NDArray[Any], propensity: NDArray[np.float64], clip: 
     rare = (clicks > 0) & (propensity < LEAST_PROPENSITY)
     if clip is None and rare.any():
         problem = (
-            f"a click at a position that is examined with probability {propensity[rare].min():.3g} would count"
+            f"a click at a position examined with probability {propensity[rare].min():.3g} would count"
             f" as more than {1 / LEAST_PROPENSITY:g} clicks; look at the position bias or the propensities"
         )
         raise InputError(problem, column="propensity")

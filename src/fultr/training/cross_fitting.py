@@ -22,7 +22,7 @@ from fultr.evaluation.clustered import root_bounds
 from fultr.evaluation.clusters import clusters_of
 from fultr.training.checkpoints import Checkpoints
 from fultr.training.goals import Penalised, squared
-from fultr.training.growing import Grower
+from fultr.training.growing import Grower, flattened
 from fultr.training.limits import UnreachableLimitError, fairest, lowest_disparity, most_useful
 from fultr.training.models import CentredModel, Model, ScaledScorer
 from fultr.training.objective import Measured, measure, stacked
@@ -36,6 +36,7 @@ from fultr.training.offsets import (
     is_supported,
     measure_scores,
     named_offsets,
+    spread_within,
 )
 from fultr.training.preparation import Prepared, has_two_groups
 from fultr.training.solving import EARLY_STOPS, KeptStops, Solution, Solver, Watcher
@@ -269,7 +270,12 @@ class CrossFit:
         if self.grower is None:
             return self._least_costly([part.model for part in self.parts])
         linear = self._least_costly(self.grower.linear) if self.grower.linear else None
-        models, scores = self.grower.most_useful(None if linear is None else linear.models)
+        flat = (
+            None
+            if linear is None
+            else flattened(linear.models, spread_within(self.judged.data, linear.scores))
+        )
+        models, scores = self.grower.most_useful(flat)
         return Start(models, np.array(MOVING_COSTS), scores, 0.0 if linear is None else linear.l2)
 
     def for_fairness(self, start: Start) -> Start:

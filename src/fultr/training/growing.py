@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.policy.trees import Trees
+from fultr.training.checkpoints import BoundCheckpoints
 from fultr.training.goals import Penalised, squared
 from fultr.training.lightgbm_trees import BinnedRows
 from fultr.training.models import CentredModel, Model, Scores
@@ -51,6 +52,11 @@ class FreeScores(Scores):
     def size(self) -> int:
         """Number of rows."""
         return self.rows
+
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features: nothing."""
+        return [type(self).__name__, self.rows]
 
     def initial(self, seed: int) -> Array:
         """Return zeros."""
@@ -130,13 +136,15 @@ class PartGrower:
     def grown(self, stage: str, scores: Array, rounds: int, fairness_weight: float = 0.0) -> Trees:
         """Return trees grown on scores of the rows of the part."""
         fit, name = self.fit, f"{self.part.prefix}{stage}"
-        known = fit.checkpoints.load(name)
+        problem = (self.part.task.content, self.model.content, scores, rounds, fairness_weight, fit.seed)
+        checkpoints = BoundCheckpoints(fit.checkpoints, *problem)
+        known = checkpoints.load(name)
         if known is not None:
             return Trees(**known)
         slopes = ScoreSlopes(self.part.task, fairness_weight)
         seed = np.random.SeedSequence([fit.seed, *name.encode()]).generate_state(1)
         trees = self.binned.grow(lambda added: slopes(scores + added), rounds, int(seed[0]))
-        fit.checkpoints.save(name, trees.to_tensors, finished=True)
+        checkpoints.save(name, trees.to_tensors, finished=True)
         if fit.watch is not None:
             fit.watch(slopes.settled(name, rounds, scores + trees.scores(self.model.data.features)))
         return trees
@@ -226,6 +234,18 @@ class Grower:
         if not isinstance(model, CentredModel):
             return made
         return CentredModel(made, made.initial(0), model.temperature)
+
+
+def flattened(models: Sequence[Model | CentredModel], spread: float) -> list[Model | CentredModel]:
+    """Return scorers whose scores deviate by at most 1 within lists, where they did by `spread`.
+
+    The rankings of sharper ones hardly vary, so that they have no slopes left to grow trees along.
+    """
+    by = max(spread, 1.0)
+    return [
+        CentredModel(one.model, one.centre, one.temperature * by) if isinstance(one, CentredModel) else one
+        for one in models
+    ]
 
 
 class _Stop(NamedTuple):

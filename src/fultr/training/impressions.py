@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ class Impressions:
         return len(self.data.group_names)
 
     @property
-    def content(self) -> list[Array | Numbers]:
+    def content(self) -> list[Any]:
         """All that training depends on."""
         data, own = self.data, (self.lists, self.offsets, self.utility, self.disparity)
         return [data.features, data.offsets, data.group, *own]

@@ -274,13 +274,17 @@ def named_offsets(data: RankingDataset, parameters: Array) -> dict[str, float]:
 
 def best_temperature(task: Task, scores: Array) -> tuple[float, float]:
     """Return what scores of rows are to be divided by for the highest utility, and that utility."""
-    starts, lengths = task.data.offsets[:-1], task.data.lengths
-    mean = np.add.reduceat(scores, starts) / lengths
-    spread = float(np.sqrt(((scores - mean.repeat(lengths)) ** 2).mean())) or 1.0
+    spread = spread_within(task.data, scores) or 1.0
     temperatures = [spread / sharpness for sharpness in SHARPNESS]
     utility = [float(measure_scores(task, scores / one).utility[0]) for one in temperatures]
     best = int(np.argmax(utility))
     return temperatures[best], utility[best]
+
+
+def spread_within(data: RankingDataset, scores: Array) -> float:
+    """Return the standard deviation of scores within lists."""
+    mean = np.add.reduceat(scores, data.offsets[:-1]) / data.lengths
+    return float(np.sqrt(((scores - mean.repeat(data.lengths)) ** 2).mean()))
 
 
 def measure_scores(task: Task, scores: Array, accuracy: Accuracy = "single") -> Measured:

@@ -75,6 +75,12 @@ class TreeModel(Model):
 
     _root_share: Array = np.zeros(0)
 
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+        linear = None if self.linear is None else self.linear.content
+        return [*super().content, self.settings, linear, self.weights, self.trees]
+
     def on(self, data: RankingDataset) -> Self:
         """Return the same family on the rows of other data; the last is kept: finding leaves takes time."""
         if self._elsewhere is None or self._elsewhere.data is not data:
