@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -29,21 +30,21 @@ def logs() -> list[ClickLog]:
 
 
 def write_both_logs(folder: Path) -> list[Callable[[], object]]:
-    return [lambda log=log: write_log(log, folder / "log.parquet") for log in logs()]
+    return [partial(write_log, log, folder / "log.parquet") for log in logs()]
 
 
 def write_both_counts(folder: Path) -> list[Callable[[], object]]:
-    return [lambda log=log: write_counts(log.compact(), folder / "counts.parquet") for log in logs()]
+    return [partial(write_counts, log.compact(), folder / "counts.parquet") for log in logs()]
 
 
 def save_both_policies(folder: Path) -> list[Callable[[], object]]:
     rankers = [FairRanker(1.0, l2=cost, folds=0, position_bias=BIAS).fit(logs()[0]) for cost in (0.1, 1.0)]
-    return [lambda ranker=ranker: save(ranker, folder / "policy.safetensors") for ranker in rankers]
+    return [partial(save, ranker, folder / "policy.safetensors") for ranker in rankers]
 
 
 def write_both_audits(folder: Path) -> list[Callable[[], object]]:
     audits = [audit(log, position_bias=BIAS, resamples=50) for log in logs()]
-    return [lambda found=found: write_audit(found, folder) for found in audits]
+    return [partial(write_audit, found, folder) for found in audits]
 
 
 def seen_of_log(folder: Path) -> str:
