@@ -26,6 +26,7 @@ from fultr.data.dataset_files import FIELDS as DATASET_FIELDS
 from fultr.data.frames import feature_columns, group_series, id_series
 from fultr.data.grouping import group_numbers, group_rows
 from fultr.data.ids import Ids, as_text, codes_of, encode_groups
+from fultr.data.merging import ID_FIELDS
 from fultr.data.metadata import Fields, plain_fields, read_fields
 from fultr.data.table_files import Table, arrow_table, kind_of, open_table, write_table
 from fultr.data.tally import ImpressionFacts
@@ -36,8 +37,6 @@ COUNTS = "counts"
 """What the metadata of a file of counts calls its content."""
 
 ITEM, LIST, CELL, PLANTED = "item", "list", "cell", "planted"
-
-IDS = ("query_id", "doc_id")
 
 ROWS_A_PART = 1 << 16
 """Rows that are written together."""
@@ -137,7 +136,7 @@ def _metadata(counts: Counts) -> dict[str, Any]:
         **plain_fields(counts.data, DATASET_FIELDS),
         **plain_fields(counts, own),
         "files": [file._asdict() for file in counts.files],
-        **{f"has_{name}s": getattr(counts.data, name) is not None for name in IDS},
+        **{f"has_{name}s": getattr(counts.data, name) is not None for name in ID_FIELDS},
     }
 
 
@@ -148,13 +147,13 @@ def read_counts(path: str | Path, *, progress: Progress | None = None) -> Counts
         kind = table.metadata.get("kind")
         problem = "holds no counts" + (f" but a {kind}" if kind else "") + "; fultr count makes them of a log"
         raise InputError(problem, file=path)
-    names = ["kind", *IDS, "group", *(name for name in TYPES if name != "propensity")]
+    names = ["kind", *ID_FIELDS, "group", *(name for name in TYPES if name != "propensity")]
     require_columns(table.schema.names, names, path)
     wanted = [*names, *(name for name in ("features", "propensity") if name in table.schema.names)]
     frames = [pl.DataFrame(pl.from_arrow(pa.record_batch(batch))) for batch, _ in table.batches(wanted)]
     try:
         about = read_fields(table.metadata, FIELDS, None, optional=True)
-        without_ids = [name for name in IDS if table.metadata.get(f"has_{name}s") is False]
+        without_ids = [name for name in ID_FIELDS if table.metadata.get(f"has_{name}s") is False]
         return _checked(pl.concat(frames), about, without_ids)
     except InputError as error:
         raise InputError(f"is damaged: {error}", file=path) from None

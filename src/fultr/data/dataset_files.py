@@ -247,8 +247,8 @@ def _read_parts(
     group_names: Sequence[str] | None,
 ) -> tuple[list[Columns], Location]:
     """Return the checked rows of each batch, and the last location; only a dataset may have no rows."""
-    asked = [*OTHER_COLUMNS, *([] if label is None else [label]), *features]
-    wanted = [name for name in asked if name in table.schema.names]
+    names = [*OTHER_COLUMNS, *([label] if label else ()), *features]
+    wanted = [name for name in names if name in table.schema.names]
     parts, location = [], Location()
     for batch, location in table.batches(wanted):
         parts.append(_checked(batch, location, codes, label, features, group_names))

@@ -17,6 +17,7 @@ from fultr.data.ids import UNKNOWN_GROUP, Ids, as_column, as_ids, check_size, co
 from fultr.errors import InputError
 
 DEEPEST_POSITION = 1_000_000
+"""The last position that is accepted: what lies beyond is an id or a time in the wrong column."""
 
 
 def column_names_of(features: object) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ MODEL = ("position_bias", "noise", "empties_dropped")
 """What counts take over from a log, and must have in common to be merged; and the column of the context."""
 
 ID_FIELDS = ("query_id", "doc_id")
+"""What names an item: a document of a query."""
 
 
 def count_impressions(log: ClickLog) -> Counts:

@@ -36,6 +36,8 @@ from fultr.files import existing_file
 METADATA_KEY = b"fultr"
 CSV_MARK = "# fultr "
 FORMAT_VERSION = 1
+"""The version of our metadata; a file of a later one is refused."""
+
 ROWS_A_BATCH = 1 << 19
 """Rows that are read together at most: about 30 MB of a log without features."""
 

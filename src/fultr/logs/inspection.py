@@ -23,6 +23,8 @@ from fultr.logs.metadata import LOG
 from fultr.logs.sources import tables_of
 
 HUGE_FEATURE = 1e4
+"""A feature beyond it is warned of: scores of features near 1 would be lost beside it."""
+
 MANY_IMPRESSIONS = 20
 """From this many impressions on, not one without a click is no accident."""
 

@@ -15,14 +15,13 @@ from fultr.data.columns import LIST_COLUMN, require_columns
 from fultr.data.counts import ItemTable
 from fultr.data.grouping import first_equals, group_numbers, group_rows
 from fultr.data.ids import UNKNOWN_GROUP
+from fultr.data.merging import ID_FIELDS
 from fultr.data.table_files import Table
 from fultr.data.tally import Columns, Tally, joined
 from fultr.errors import InputError
 from fultr.logs.rows import NumberedRows, RowReader
 
 OnConflict = Literal["error", "first", "last", "mean"]
-
-KEYS = ("query_id", "doc_id")
 
 ROWS_A_COMPARISON = 1 << 16
 """Rows whose features are compared at once, so that little memory is needed."""
@@ -56,9 +55,9 @@ class ItemCollector:
         parts = []
         grouped = all(group in table.schema.names for table in tables)
         for index, table in enumerate(tables):
-            require_columns(table.schema.names, (*KEYS, *self.features), table.file)
-            self.reader.check_kinds(table, dict(zip(KEYS, KEYS, strict=True)))
-            for batch, location in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
+            require_columns(table.schema.names, (*ID_FIELDS, *self.features), table.file)
+            self.reader.check_kinds(table, dict(zip(ID_FIELDS, ID_FIELDS, strict=True)))
+            for batch, location in table.batches([*ID_FIELDS, *([group] if grouped else []), *self.features]):
                 rows = self._numbered_documents.number(index, location, len(batch["query_id"]))
                 part = {"row": rows, **self.reader.encode_items(batch, location)}
                 if grouped:
