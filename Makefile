@@ -36,7 +36,7 @@ release-check: $(VENV)/.release
 
 # The fast tests with the lowest versions that pyproject.toml allows.
 test-lowest:
-	$(PYTHON) -m tools.test_lowest
+	$(PYTHON) -m tools.lowest_versions
 
 $(VENV)/.docs $(VENV)/.release: $(VENV)/.%: $(READY)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'

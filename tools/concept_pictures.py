@@ -135,13 +135,13 @@ def stochastic_policy() -> None:
 
 def limits() -> None:
     """Draw the true disparity on new queries under a limit, with and without a promise."""
-    limit, logs, queries = 0.7, 30, 150
+    limit, logs, queries = 0.7, 10, 120
     data = fultr.datasets.synthetic(queries=1_000, seed=0)
     rng = np.random.default_rng(0)
     shown: dict[float | None, list[float]] = {None: [], 0.95: []}
     for seed in range(logs):
         lists = data.train[rng.choice(len(data.train), queries, replace=False)]
-        log = fultr.simulate_clicks(lists, fultr.RandomRanking(), BIAS, clicks=1_500, seed=seed)
+        log = fultr.simulate_clicks(lists, fultr.RandomRanking(), BIAS, clicks=1_200, seed=seed)
         for confidence, disparities in shown.items():
             try:
                 policy = fultr.fair_offsets(added_up, log, max_disparity=limit, confidence=confidence)
