@@ -42,7 +42,7 @@ LEVEL = 0.95
 """The level of intervals, where no confidence was asked for."""
 
 PRICES = tuple(np.logspace(-4, 2, 15).tolist())
-"""Prices of disparity at which offsets are tried for a limit with confidence, beside none and any. The unit is
+"""Prices of disparity at which offsets are tried for a limit with confidence, beside 0 and any. Their unit is
 the utility over the squared disparity of the scores as they are."""
 
 
