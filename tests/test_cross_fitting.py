@@ -393,7 +393,7 @@ def test_the_command_promises_or_refuses(
     assert "without.parquet, column 'group': the policy adds a number" in capsys.readouterr().err
     assert run(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert "On new queries the disparity is expected to be" in page
+    assert "On new queries the disparity is at most" in page
     assert "which keeps the limit of 0.6 that was asked for" in page
     capsys.readouterr()
     refused = [*common, "--max-disparity", "0.01", "--out", str(tmp_path / "refused"), "--json"]

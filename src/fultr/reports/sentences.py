@@ -61,9 +61,10 @@ def summary_of_run(
     part = parts[0]
     policies = [one for one in rankings if one.kind == "policy"]
     of = f" from {number_of(len(data), 'candidate list')}" if data is not None else ""
-    expected = run.policies[0].ranker.new_queries_
-    if expected is not None:
-        yield _expectation(run, expected)
+    known = [(one.ranker.new_queries_, one.name) for one in run.policies if one.ranker.new_queries_]
+    if known:
+        expected, name = min(known, key=lambda one: float(one[0]["disparity"][2]))
+        yield _expectation(run, expected, f" of “{name}”" if len(run.policies) > 1 else "")
     if run.command == "train":
         yield f"The run trained one ranking policy{of}. {_goal(run, policies[0])}"
     else:
@@ -81,14 +82,19 @@ def summary_of_run(
         yield from _of_groups(shown, part)
 
 
-def _expectation(run: Run, expected: Mapping[str, Any]) -> str:
-    """Say what new queries will show of a policy."""
+def _expectation(run: Run, expected: Mapping[str, Any], name: str) -> str:
+    """Say what new queries will show of a policy: first the bound, which is what can be relied on.
+
+    Of several policies it is the one with the lowest bound, and is named.
+    """
     value, _low, high = expected["disparity"]
-    bound = f"at most {number_text(high)} with {expected['confidence']:.4g} confidence"
+    bound = f"at most {number_text(high)}, with {expected['confidence'] * 100:.4g}% confidence"
     kept = ""
     if "confidence" in run.goal:
         kept = f", which keeps the limit of {run.goal['max_disparity']:g} that was asked for"
-    return f"On new queries the disparity is expected to be {number_text(value)}, and {bound}{kept}."
+    return (
+        f"On new queries the disparity{name} is {bound}{kept}. On left-out clicks it is {number_text(value)}."
+    )
 
 
 def _goal(run: Run, policy: Ranking) -> str:

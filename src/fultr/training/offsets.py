@@ -41,8 +41,9 @@ hardly any randomness to be fair with."""
 LEVEL = 0.95
 """The level of intervals, where no confidence was asked for."""
 
-SHARES = tuple(np.linspace(0.0, 1.0, 21).tolist())
-"""Steps on the way from the most useful offsets to the fairest, of which the first that will do is taken."""
+PRICES = tuple(np.logspace(-4, 2, 15).tolist())
+"""Prices of disparity at which offsets are tried for a limit with confidence, beside 0 and any. Their unit is
+the utility over the squared disparity of the scores as they are."""
 
 
 class UnsupportedLimitError(FultrError):
@@ -88,6 +89,7 @@ class OffsetScores(Scores):
     def __init__(self, data: RankingDataset, scores: Array) -> None:
         self.group, self.groups = data.group, len(data.group_names)
         self.known_scores = scores
+        self.first = np.zeros(max(self.size, 0))
 
     @property
     def size(self) -> int:
@@ -100,9 +102,9 @@ class OffsetScores(Scores):
         return [type(self).__name__, self.group, self.groups, self.known_scores]
 
     def initial(self, seed: int) -> Array:
-        """Return zeros: the scores as they are."""
+        """Return where the search begins: at the scores as they are, unless told otherwise."""
         del seed
-        return np.zeros(self.size)
+        return self.first
 
     def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
         """Return the scores of some rows, (configurations, rows)."""
@@ -206,8 +208,8 @@ def fair_offsets(
         The most that sqrt(sum of D_ij^2), |D| for two groups, may be: on these clicks or, with `confidence`,
         on new queries.
     confidence
-        How sure it must be that the limit holds on new queries, such as 0.95. Of offsets on the way from the
-        most useful to the fairest, the first whose upper bound keeps it are taken. The bound holds for all
+        How sure it must be that the limit holds on new queries, such as 0.95. Of the most useful offsets at
+        rising prices of disparity, the first whose upper bound keeps it are taken. The bound holds for all
         offsets that are tried at once, with queries, and documents that queries share, as the independent
         parts. If none keeps it, `UnsupportedLimitError` says what the clicks do support.
     position_bias, noise, top_k, depth
@@ -323,12 +325,17 @@ def expected_on_new_queries(task: Task, scores: Array, level: float) -> Expected
 
 
 class OffsetSearch:
-    """Finds offsets to known scores of the rows of a task."""
+    """Finds offsets to known scores of the rows of a task.
+
+    All searches begin at the fairest offsets. From the scores as they are, a step can put one group above all
+    others, where nothing tells the way back.
+    """
 
     def __init__(self, task: Task, scores: Array) -> None:
         self.task = task
         self.model = OffsetScores(task.data, scores)
         self.solver = Solver(task, self.model, np.zeros(1))
+        self.model.first = self._priced(WITHOUT_PRICE, self.model.first)
 
     def scores(self, parameters: Array) -> Array:
         """Return the scores with offsets (policies, groups - 1) added to them, (policies, rows)."""
@@ -336,7 +343,25 @@ class OffsetSearch:
 
     def priced(self, fairness_weight: float) -> Array:
         """Return the offsets of the highest U - lambda sum of D_ij^2 on these clicks."""
-        return np.asarray(self.solver.penalised(np.full(1, fairness_weight)).parameters[0])
+        path = self.path()
+        utility, disparity = self.solver.measure(path)
+        best = int(np.argmax(utility - fairness_weight * squared(disparity)))
+        return self._priced(fairness_weight, path[best])
+
+    def _priced(self, fairness_weight: float, start: Array) -> Array:
+        return np.asarray(self.solver.penalised(np.full(1, fairness_weight), start[None]).parameters[0])
+
+    def path(self) -> Array:
+        """Return the most useful offsets for several prices of disparity, rising, (prices, groups - 1).
+
+        Each is searched from those of the next higher price.
+        """
+        plain = self.solver.measure(np.zeros((1, self.model.size)))
+        unit = abs(float(plain.utility[0])) / max(float(squared(plain.disparity)[0]), 1e-12)
+        found = [self.model.first]
+        for price in (*(unit * np.array(PRICES[::-1])), 0.0):
+            found.append(self._priced(float(price), found[-1]))
+        return np.stack(found[::-1])
 
     def fairest(self, min_utility: float) -> Array:
         """Return the fairest offsets that keep a share of the best utility on these clicks."""
@@ -354,12 +379,11 @@ class OffsetSearch:
     def promised(self, limit: float, confidence: float) -> Array:
         """Return offsets whose disparity on new queries is below a limit, with confidence.
 
-        On the way from the most useful offsets to the fairest, the first that keep it are taken.
+        Of the most useful offsets at rising prices of disparity, the first that keep it are taken.
         """
-        useful, even = self.priced(0.0), self.priced(WITHOUT_PRICE)
-        candidates = useful + np.array(SHARES)[:, None] * (even - useful)
+        candidates = self.path()
         _, disparity = estimates_of(self.task, self.scores(candidates))
-        high = root_bounds(disparity, len(SHARES), confidence)[1]
+        high = root_bounds(disparity, len(candidates), confidence)[1]
         kept = np.flatnonzero(high <= limit)
         if not kept.size:
             raise UnsupportedLimitError(limit, confidence, float(high.min()))
