@@ -52,7 +52,7 @@ def splits_of(name: str, lists: int, split: int, mslr: Path | None) -> DataSplit
     """Return training, validation and test lists."""
     if name == "german":
         return datasets.german_credit(seed=split)
-    if name == "mslr":
+    if name == "mslr" and mslr is not None:
         return datasets.mslr(mslr, seed=split)
     return datasets.synthetic(queries=lists, scale="raw" if name == "raw" else "standard", seed=split)
 
