@@ -27,18 +27,12 @@ def results() -> Console:
     Names from data are printed as they are, but for what would steer the terminal: nothing in them is markup
     or the name of a picture.
     """
+    from fultr.cli.visible_console import VisibleConsole
+
     width = None if sys.stdout.isatty() else WIDER_THAN_ANY_LINE
-    return _VisibleConsole(
+    return VisibleConsole(
         file=sys.stdout, width=width, highlight=False, soft_wrap=True, markup=False, emoji=False
     )
-
-
-class _VisibleConsole(Console):
-    """A console on which text shows its control characters instead of obeying them."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print text, and what is made of text that is visible already."""
-        super().print(*(visible(one) if isinstance(one, str) else one for one in objects), **options)
 
 
 def print_json(content: dict[str, Any]) -> None:
