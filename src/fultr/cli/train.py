@@ -79,8 +79,8 @@ def train(
             help="The most that |D| may be on the training clicks, or with --confidence on new queries: with"
             " 0.1, exposure of one group x merit of"
             " the other differs by at most 0.1 from the reverse, in the mean over impressions; the exposure"
-            " ratio and the exposure to move that come with it are printed after training. 0 is kept by at most"
-            " a thousandth of what |D| is without a limit.",
+            " ratio and the exposure to move that come with it are printed after training. 0 is kept by at"
+            " most a thousandth of what |D| is without a limit.",
         ),
     ] = None,
     fairness_weight: Annotated[

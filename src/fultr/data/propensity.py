@@ -54,7 +54,8 @@ def check_examined(clicks: NDArray[Any], propensity: NDArray[np.float64], clip: 
     if clip is None and rare.any():
         problem = (
             f"a click at a position that is examined with probability {propensity[rare].min():.3g} would"
-            f" count as more than {1 / LEAST_PROPENSITY:g} clicks; look at the position bias or the propensities"
+            f" count as more than {1 / LEAST_PROPENSITY:g} clicks; look at the position bias or at the"
+            " propensities"
         )
         raise InputError(problem, column="propensity")
 

@@ -5,6 +5,7 @@ from fultr.evaluation.bootstrap import (
     percentile_interval,
     resampled_errors,
     resampled_means,
+    separate_intervals,
     simultaneous_intervals,
     sum_of_squares_bounds,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "percentile_interval",
     "resampled_errors",
     "resampled_means",
+    "separate_intervals",
     "simultaneous_intervals",
     "sum_of_squares_bounds",
 ]
