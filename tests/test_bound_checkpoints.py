@@ -62,7 +62,7 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path, log: ClickLog
 @pytest.mark.parametrize("what", ["features", "clicks"])
 def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path, log: ClickLog, what: str) -> None:
     begun(tmp_path, log)
-    other = clicks_on(log.data, seed=1)
+    other = clicks_on(lists(count=10), seed=1)
     if what == "features":
         other = replace(log, data=replace(log.data, features=log.data.features * np.float32(1.25)))
     with pytest.raises(InputError, match="of another training"):

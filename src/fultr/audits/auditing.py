@@ -45,6 +45,7 @@ from fultr.evaluation import (
     Resampled,
     percentile_interval,
     resampled_errors,
+    separate_intervals,
     simultaneous_intervals,
     sum_of_squares_bounds,
 )
@@ -318,12 +319,8 @@ class _Auditor:
 
     def _each(self, drawn: Resampled) -> list[Estimate]:
         """Return estimates with intervals, each by itself."""
-        found = []
-        for column in range(drawn.estimate.size):
-            one = _columns(drawn, slice(column, column + 1))
-            low, high = simultaneous_intervals(one, level=self.level)
-            found.append(Estimate(float(one.estimate[0]), float(low[0]), float(high[0])))
-        return found
+        ends = separate_intervals(drawn, self.level)
+        return [Estimate(*map(float, one)) for one in zip(drawn.estimate, *ends, strict=True)]
 
     def _band(self, drawn: Mapping[str, Resampled]) -> tuple[Array, Array]:
         """Return the band of all pairs: low ends of the least that they can be, high ends of the most."""

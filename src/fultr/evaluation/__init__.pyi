@@ -4,6 +4,7 @@ from .bootstrap import (
     percentile_interval,
     resampled_errors,
     resampled_means,
+    separate_intervals,
     simultaneous_intervals,
     sum_of_squares_bounds,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "percentile_interval",
     "resampled_errors",
     "resampled_means",
+    "separate_intervals",
     "simultaneous_intervals",
     "sum_of_squares_bounds",
 ]

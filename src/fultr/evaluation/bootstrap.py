@@ -160,18 +160,33 @@ def simultaneous_intervals(
     else:
         drawn, centre = _checked_samples(samples, estimate)
         error, errors = drawn.std(axis=0, ddof=1), np.zeros_like(drawn)
-    furthest, varies = np.zeros(len(drawn)), np.zeros(error.shape, dtype=np.bool_)
+    furthest, width = np.zeros(len(drawn)), np.zeros(error.shape)
     for some in _blocks_of_columns(drawn):
-        own, means, known = errors[:, some], drawn[:, some], error[some]
-        varies[some] = known > LEAST_RELATIVE_ERROR * np.abs(means).max(axis=0, initial=0.0)
-        # a resample in which nothing varied does not know its error, and takes that of the data
-        unit = np.where(own > LEAST_RELATIVE_ERROR * known, own, np.where(varies[some], known, 1.0))
-        distance = np.where(varies[some], np.abs(means - centre[some]) / unit, 0.0)
+        distance, width[some] = _distances(drawn[:, some], centre[some], error[some], errors[:, some])
         np.maximum(furthest, distance.max(axis=1, initial=0.0), out=furthest)
-    if not varies.any():
-        return centre.copy(), centre.copy()
-    reach = np.quantile(furthest, tail) * np.where(varies, error, 0.0)
+    reach = np.quantile(furthest, tail) * width
     return centre - reach, centre + reach
+
+
+def separate_intervals(samples: Resampled, level: float = 0.95) -> tuple[Array, Array]:
+    """Return the interval of each quantity by itself, (low, high): `simultaneous_intervals` of it alone."""
+    tail, reach = checked_level(level), np.zeros(samples.error.shape)
+    for some in _blocks_of_columns(samples.means):
+        distance, width = _distances(
+            samples.means[:, some], samples.estimate[some], samples.error[some], samples.errors[:, some]
+        )
+        reach[some] = np.quantile(distance, tail, axis=0) * width
+    return samples.estimate - reach, samples.estimate + reach
+
+
+def _distances(means: Array, centre: Array, error: Array, errors: Array) -> tuple[Array, Array]:
+    """Return |mean - centre| / s of each resample, and the error; both are 0 where nothing varies."""
+    varies = error > LEAST_RELATIVE_ERROR * np.abs(means).max(axis=0, initial=0.0)
+    known = np.where(varies, error, 1.0)
+    # a resample in which nothing varied does not know its error, and takes that of the data
+    unit = np.where(errors > LEAST_RELATIVE_ERROR * known, errors, known)
+    distance = np.where(varies, np.abs(means - centre) / unit, 0.0)
+    return distance, np.where(varies, error, 0.0)
 
 
 def sum_of_squares_bounds(low: ArrayLike, high: ArrayLike) -> tuple[float, float]:
