@@ -288,7 +288,7 @@ BAD_LINES = {
     "a list": ("[1, 2]", "must be one JSON object"),
     "deep": ("[" * 100_000, "no JSON object"),
     "hits are text": ('{"query_id": "s", "user_query": "q", "query_response_hit_ids": "a"}', "a list of ids"),
-    "hits are objects": ('{"query_id": "s", "user_query": "q", "query_response_hit_ids": [{}]}', "text or whole"),
+    "hits are objects": ('{"query_id": "s", "user_query": "q", "query_response_hit_ids": [{}]}', "text or integers"),
     "no id": ('{"user_query": "q", "query_response_hit_ids": ["a"]}', "text or integers"),
     "id is true": ('{"query_id": true, "user_query": "q"}', "text or integers"),
     "not UTF-8": (b'{"query_id": "\xff"}', "no JSON object"),

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from fultr.arguments import one_of
 from fultr.data import columns as checks
 from fultr.data.columns import LIST_COLUMN, require_columns
-from fultr.data.counts import ItemTable
 from fultr.data.grouping import first_equals, group_numbers, group_rows
 from fultr.data.ids import UNKNOWN_GROUP
-from fultr.data.merging import ID_FIELDS
+from fultr.data.merging import ID_FIELDS, ItemTable
 from fultr.data.table_files import Table
 from fultr.data.tally import Columns, Tally, joined
 from fultr.errors import InputError

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from fultr.arguments import Progress, names_of
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog, Planted
-from fultr.data.counts import CountedFile, Counts, counts_in_order
+from fultr.data.counts import CountedFile, Counts
 from fultr.data.counts_files import holds_counts, read_counts
 from fultr.data.grouping import group_numbers, group_rows, inverse
 from fultr.data.ids import codes_of
-from fultr.data.merging import check_new_file, merge, without_ids
+from fultr.data.merging import check_new_file, counts_in_order, merge, without_ids
 from fultr.data.table_files import Table, file_digest, is_address, name_of, open_table
 from fultr.data.tally import Columns, RunningTally, Tally, joined
 from fultr.errors import InputError
