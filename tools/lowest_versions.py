@@ -37,7 +37,7 @@ def lowest() -> list[str]:
 def main() -> None:
     """Make the environment, and run the tests."""
     venv.create(FOLDER, with_pip=True)
-    python = FOLDER / ("Scripts" if os.name == "nt" else "bin") / "python"
+    python = str(FOLDER / ("Scripts" if os.name == "nt" else "bin") / "python")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, *lowest(), *TOOLS], cwd=ROOT, check=True)
     subprocess.run([*install, "--no-deps", "--editable", "."], cwd=ROOT, check=True)
