@@ -45,13 +45,12 @@ def table() -> str:
 
 
 def _box(stage: str, top: int) -> str:
-    middle = top + ROW / 2 + 5
+    middle, holds = top + ROW / 2 + 5, description(stage).replace("`", "")
     return (
         f'<rect x="{MARGIN}" y="{top}" width="{WIDTH - 2 * MARGIN}" height="{ROW}" rx="5" fill="#eaf2f8"'
         f' stroke="#0072b2"/>'
         f'<text x="{MARGIN + 12}" y="{middle}" font-weight="bold">{escape(stage)}</text>'
-        f'<text x="{MARGIN + NAME_WIDTH}" y="{middle}" fill="#333333">'
-        f"{escape(description(stage).replace('`', ''))}</text>"
+        f'<text x="{MARGIN + NAME_WIDTH}" y="{middle}" fill="#333333">{escape(holds)}</text>'
     )
 
 

@@ -107,9 +107,14 @@ def check(paths: list[Path]) -> tuple[list[str], set[str]]:
 def main() -> None:
     """Build and check the site; exit with 1 if anything is wrong with it."""
     shutil.rmtree(SITE, ignore_errors=True)
-    command = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict"]
+    zensical = str(Path(sys.executable).with_name("zensical"))
     built = subprocess.run(
-        command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [zensical, "build", "--clean", "--strict"],
+        cwd=ROOT,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     warned = built.returncode or re.search("^(griffe|mkdocs).*:", built.stdout, re.MULTILINE)
     if warned:  # strict mode knows nothing of warnings about docstrings

@@ -37,12 +37,12 @@ def lowest() -> list[str]:
 def main() -> None:
     """Make the environment, and run the tests."""
     venv.create(FOLDER, with_pip=True)
-    python = FOLDER / ("Scripts" if os.name == "nt" else "bin") / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    python = str(FOLDER / ("Scripts" if os.name == "nt" else "bin") / "python")
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, *lowest(), *TOOLS], cwd=ROOT, check=True)
     subprocess.run([*install, "--no-deps", "--editable", "."], cwd=ROOT, check=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    tests = [str(python), "-m", "pytest", *PYTEST, "-m", LEFT_OUT, *sys.argv[1:]]
+    tests = [python, "-m", "pytest", *PYTEST, "-m", LEFT_OUT, *sys.argv[1:]]
     sys.exit(subprocess.run(tests, cwd=ROOT, env=environment, check=False).returncode)
 
 
