@@ -23,10 +23,14 @@ from fultr.cli.training_options import Inputs, in_names_of_options, settings_of
 from fultr.data import Source
 from fultr.errors import FultrError, InputError, WriteError
 from fultr.training import FairRanker, UnreachableLimitError
+from fultr.training.growing import FAIRNESS_WEIGHTS as TREE_WEIGHTS
+from fultr.training.growing import stops_of
 from fultr.training.paper_protocol import PAPER
 from fultr.training.preparation import L2_OF_PAPER, L2_ONE_BY_ONE
 from fultr.training.run_folder import CONFIG, RunFolder, results_of_run
+from fultr.training.settings import TREES
 from fultr.training.solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
+from fultr.training.tree_settings import TreeSettings
 
 USUAL_TURNS = 8
 """Turns that training under a limit usually takes."""
@@ -162,6 +166,10 @@ def _stages(ranker: FairRanker, further: dict[str, Any]) -> int:
     # for utility and then, unless offsets do it, for fairness, with each fold left out
     once = (ranker.l2 is not None and costs == 1) or ranker.fairness == "offsets"
     turns += (1 + ranker.folds) * (1 if once else 2) - 1
+    if ranker.model in TREES:
+        # each part grows its trees up to every stop, and then for both fairness weights
+        grown = len(stops_of((ranker.trees or TreeSettings()).rounds)) + len(TREE_WEIGHTS)
+        return turns * (1 + fading) + (1 + ranker.folds) * grown
     return turns * (1 + fading) * (1 if ranker.model == "linear" else configurations)
 
 
