@@ -253,3 +253,15 @@ def test_every_group_holds_something_or_it_is_refused(values: list[int], groups:
     except InputError:
         return
     assert np.bincount(interval_codes(values, cuts), minlength=groups).min() > 0
+
+
+def test_raw_features_say_the_same_on_a_heavy_tailed_scale() -> None:
+    standard, raw = (synthetic(queries=20, features=5, scale=scale, seed=3) for scale in ("standard", "raw"))
+    for one, other in zip(
+        (standard.train, standard.valid, standard.test), (raw.train, raw.valid, raw.test), strict=True
+    ):
+        np.testing.assert_allclose(np.log(other.features) / 2, one.features, atol=1e-5)
+        np.testing.assert_array_equal(other.relevance, one.relevance)
+        np.testing.assert_array_equal(other.group, one.group)
+    with pytest.raises(InputError, match="'standard' or 'raw'"):
+        synthetic(queries=20, scale="log")

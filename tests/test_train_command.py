@@ -18,6 +18,7 @@ from fultr import (
     InputError,
     PositionBias,
     RandomRanking,
+    TreeSettings,
     UnreachableLimitError,
     datasets,
     evaluate,
@@ -146,6 +147,43 @@ def test_all_options_reach_the_ranker(
     assert (ranker.group_blind, ranker.entropy_weight, ranker.seed) == (True, 0.002, 5)
     assert ranker.validation_ is not None
     assert ranker.validation_["impressions"] == len(read_log(valid))
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_trees_are_grown_as_options_say(
+    tmp_path: Path, clicks: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    options = ("--model", "trees", "--leaves", 3, "--rounds", 7, "--learning-rate", 0.5, "--folds", 2)
+    goal = ("--lambda", 1) if command == "train" else ("--lambdas", "0,1")
+    json_of(capsys, command, clicks, *options, *goal, "--out", tmp_path / "run")
+    config = json.loads((tmp_path / "run/config.json").read_text())["settings"]
+    assert config["model"] == "trees"
+    assert config["trees"]["leaves"] == 3
+    assert config["trees"]["min_rows"] == TreeSettings().min_rows
+    if command == "train":
+        asked = TreeSettings(leaves=3, rounds=7, learning_rate=0.5)
+        assert load(tmp_path / "run/policy.safetensors").trees == asked
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--leaves", 3), "--leaves is for --model trees and linear+trees"),
+        (("--model", "trees", "--leaves", 1), "--leaves"),
+        (("--model", "trees", "--rounds", 0), "--rounds"),
+        (("--model", "linear+trees", "--learning-rate", 2), "--learning-rate"),
+        (("--model", "trees", "--protocol", "paper"), "cannot grow trees"),
+    ],
+)
+def test_options_of_trees_that_do_not_fit_are_one_line(
+    tmp_path: Path, clicks: Path, capsys: pytest.CaptureFixture[str], options: tuple[Any, ...], problem: str
+) -> None:
+    code, _, said = result_of(capsys, "train", clicks, *options, "--out", tmp_path / "run")
+    assert code == 2
+    lines = further_lines(said)
+    assert len(lines) == 1
+    assert problem in lines[0]
+    assert not (tmp_path / "run").exists()
 
 
 def test_validation_features_are_found_by_name(

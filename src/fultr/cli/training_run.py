@@ -166,6 +166,9 @@ def _stages(ranker: fultr.FairRanker, further: dict[str, Any]) -> int:
     # for utility and then, unless offsets do it, for fairness, with each fold left out
     once = (ranker.l2 is not None and costs == 1) or ranker.fairness == "offsets"
     turns += (1 + ranker.folds) * (1 if once else 2) - 1
+    if ranker.model in fultr.training.TREES:
+        grown = fultr.training.stages_of_growing(ranker.trees or fultr.TreeSettings())
+        return turns * (1 + fading) + (1 + ranker.folds) * grown
     return turns * (1 + fading) * (1 if ranker.model == "linear" else configurations)
 
 

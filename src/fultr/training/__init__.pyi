@@ -1,5 +1,6 @@
 from .fair_ranker import FairRanker
 from .frontier import FAIRNESS_WEIGHTS, Frontier, FrontierPoint, sweep
+from .growing import stages_of_growing
 from .limits import UnreachableLimitError
 from .offsets import OffsetPolicy, UnsupportedLimitError, fair_offsets
 from .overlap import notes_on_overlap, overlap_with_training
@@ -43,6 +44,7 @@ __all__ = [
     "read_policy_file",
     "results_of_run",
     "save",
+    "stages_of_growing",
     "sweep",
     "writing",
 ]

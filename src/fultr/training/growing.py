@@ -20,6 +20,7 @@ from fultr.training.offsets import best_temperature
 from fultr.training.solving import Settled
 from fultr.training.task import Task
 from fultr.training.tree_model import TreeModel
+from fultr.training.tree_settings import TreeSettings
 
 if TYPE_CHECKING:
     from fultr.training.cross_fitting import CrossFit, Part
@@ -261,3 +262,8 @@ def stops_of(rounds: int) -> list[int]:
     """Return the rounds after which growing may stop, the last one included."""
     further = range(STOPS[-1] + STEP, rounds, STEP)
     return [stop for stop in (*STOPS, *further) if stop < rounds] + [rounds]
+
+
+def stages_of_growing(settings: TreeSettings) -> int:
+    """Return in how many stages trees grow on each part: up to every stop, then for each fairness weight."""
+    return len(stops_of(settings.rounds)) + len(FAIRNESS_WEIGHTS)
