@@ -1,4 +1,5 @@
-from . import datasets, estimators
+from . import baselines, datasets, estimators
+from .audits import Audit, Inspection, audit, inspect, read_audit, write_audit
 from .click_model import ClickNoise, PositionBias, PositionBiasByContext
 from .clicks import (
     BiasComparison,
@@ -30,8 +31,10 @@ from .data import (
 from .errors import FultrError, FultrWarning, InputError, WriteError
 from .evaluation import Evaluation, evaluate
 from .expectation import expected_position_weights
+from .experiments import compare, reproduce
 from .logs import count, inspect_dataset, inspect_log, read_log, split_log, write_log
 from .policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
+from .reports import report
 from .training import (
     FairRanker,
     Frontier,
@@ -47,6 +50,7 @@ from .training import (
 __version__: str
 
 __all__ = [
+    "Audit",
     "BiasComparison",
     "BiasEstimate",
     "ClickLog",
@@ -60,6 +64,7 @@ __all__ = [
     "FultrError",
     "FultrWarning",
     "InputError",
+    "Inspection",
     "NoiseEstimate",
     "OffsetPolicy",
     "PlackettLuce",
@@ -72,6 +77,9 @@ __all__ = [
     "UnreachableLimitError",
     "UnsupportedLimitError",
     "WriteError",
+    "audit",
+    "baselines",
+    "compare",
     "compare_biases",
     "concatenate",
     "count",
@@ -82,20 +90,25 @@ __all__ = [
     "evaluate",
     "expected_position_weights",
     "fair_offsets",
+    "inspect",
     "inspect_dataset",
     "inspect_log",
     "load",
     "merge",
+    "read_audit",
     "read_bias",
     "read_counts",
     "read_dataset",
     "read_letor",
     "read_log",
     "read_position_bias",
+    "report",
+    "reproduce",
     "save",
     "simulate_clicks",
     "split_log",
     "sweep",
+    "write_audit",
     "write_bias",
     "write_counts",
     "write_dataset",

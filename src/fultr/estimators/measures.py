@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from fultr.click_model import ClickNoise
 from fultr.errors import InputError
-from fultr.estimators.evidence import Evidence, correct_noise
+from fultr.estimators.arrays import of_one_type
+from fultr.estimators.evidence import Evidence, Values, correct_noise
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def weights_at(positions: ArrayLike | Tensor, position_weights: ArrayLike | Tensor) -> Tensor:
@@ -21,6 +25,8 @@ def weights_at(positions: ArrayLike | Tensor, position_weights: ArrayLike | Tens
     position_weights
         The weights of positions 1, 2, ...
     """
+    import torch
+
     where = torch.as_tensor(positions).long()
     weights = torch.as_tensor(position_weights)
     if where.numel() and not 0 <= int(where.min()) <= int(where.max()) <= weights.numel():
@@ -44,7 +50,7 @@ def utility_of_rankings(
     return list_utilities(weights_at(positions, position_weights), evidence)
 
 
-def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
+def list_utilities(expected_weights: Values, evidence: Evidence[Values]) -> Values:
     """Return each list's contribution to the utility, the sum over its impressions (section 3.1).
 
     U^(pi|q) = E_{sigma ~ pi}[Delta^(sigma, c_q)] = sum_d (c_d / p_d) E[f(sigma(d))]
@@ -52,7 +58,7 @@ def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
     From `expected_weights` E[f], (..., rows), to (..., lists).
     """
     evidence.candidates.check(expected_weights)
-    value, weight = _same_type(expected_weights, evidence.weight)
+    value, weight = of_one_type(expected_weights, evidence.weight)
     return evidence.candidates.sum_by_list(value * weight)
 
 
@@ -64,11 +70,11 @@ def utility(expected_weights: Tensor, evidence: Evidence) -> Tensor:
     From `expected_weights` E[f], (..., rows), to (...).
     """
     evidence.candidates.check(expected_weights)
-    value, weight = _same_type(expected_weights, evidence.weight)
+    value, weight = of_one_type(expected_weights, evidence.weight)
     return value @ (weight / evidence.total_impressions)
 
 
-def group_merit(evidence: Evidence) -> Tensor:
+def group_merit(evidence: Evidence[Values]) -> Values:
     """Return the merit of each group in each list, (lists, groups), summed over impressions (section 3.2).
 
     M_q(G_i)  = sum_{d in G_i} rel_{q,d}                                with evidence from relevances
@@ -77,7 +83,7 @@ def group_merit(evidence: Evidence) -> Tensor:
     return evidence.candidates.sum_by_group(evidence.weight)
 
 
-def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
+def group_exposure(exposure: Values, evidence: Evidence[Values]) -> Values:
     """Return the exposure of each group in each list, in one impression of it (section 3.2).
 
     Exp_q(G_i|pi) = sum_{d in G_i} Exp_q(d|pi),   Exp_q(d|pi) = E_{sigma ~ pi}[p(o_d = 1 | sigma)]
@@ -87,7 +93,7 @@ def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
     return evidence.candidates.sum_by_group(exposure)
 
 
-def list_disparities(exposure: Tensor, evidence: Evidence) -> Tensor:
+def list_disparities(exposure: Values, evidence: Evidence[Values]) -> Values:
     """Return each list's contribution to the disparity of all pairs of groups (Eq. 5, from clicks Eq. 7).
 
     D^_ij(pi|q) = M^_q(G_j) Exp_q(G_i|pi) - M^_q(G_i) Exp_q(G_j|pi), summed over the impressions of the list
@@ -95,8 +101,8 @@ def list_disparities(exposure: Tensor, evidence: Evidence) -> Tensor:
     From the items' `exposure` E[v], (..., rows), to (..., lists, groups, groups); for one pair of many
     groups, `list_disparity` needs less memory.
     """
-    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
-    return _antisymmetric(exposed.unsqueeze(-1) * merit.unsqueeze(-2))
+    exposed, merit = of_one_type(group_exposure(exposure, evidence), group_merit(evidence))
+    return _antisymmetric(exposed[..., :, None] * merit[..., None, :])
 
 
 def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: int) -> Tensor:
@@ -105,11 +111,11 @@ def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: 
         if not 0 <= group < evidence.candidates.groups:
             problem = f"there are {evidence.candidates.groups} groups, counted from 0"
             raise InputError(problem, column=name, value=group)
-    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    exposed, merit = of_one_type(group_exposure(exposure, evidence), group_merit(evidence))
     return merit[:, second] * exposed[..., first] - merit[:, first] * exposed[..., second]
 
 
-def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
+def list_disparity_bounds(exposure: Values, evidence: Evidence[Values]) -> tuple[Values, Values]:
     """Return between what each list's contribution lies, whatever the merit of items that nobody could see.
 
     D_ij(pi|q) = M_q(G_j) Exp_q(G_i|pi) - M_q(G_i) Exp_q(G_j|pi), where groups have all their items. One of
@@ -123,11 +129,11 @@ def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor,
         return known, known
     unseen = evidence.unseen
     exposed = group_exposure(exposure, evidence) + unseen.sum_by_group(exposure)
-    exposed, merit = _same_type(exposed, group_merit(evidence))
-    unknown = unseen.sum_by_group(torch.ones_like(evidence.weight)) * evidence.impressions.unsqueeze(1)
-    known = _antisymmetric(exposed.unsqueeze(-1) * merit.unsqueeze(-2))
-    more = exposed.unsqueeze(-1) * unknown.to(exposed.dtype).unsqueeze(-2)
-    return known - more.transpose(-1, -2), known + more
+    exposed, merit = of_one_type(exposed, group_merit(evidence))
+    unknown = unseen.sum_by_group(evidence.weight * 0 + 1) * evidence.impressions[:, None]
+    known = _antisymmetric(exposed[..., :, None] * merit[..., None, :])
+    more = exposed[..., :, None] * of_one_type(unknown, exposed)[0][..., None, :]
+    return known - more.swapaxes(-1, -2), known + more
 
 
 def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
@@ -142,9 +148,9 @@ def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
     total, groups = evidence.total_impressions, evidence.candidates.groups
     if evidence.disparity_slopes is not None:
         evidence.candidates.check(exposure)
-        of_rows, slopes = _same_type(exposure, evidence.disparity_slopes)
+        of_rows, slopes = of_one_type(exposure, evidence.disparity_slopes)
         return (of_rows @ slopes).reshape(*exposure.shape[:-1], groups, groups) / total
-    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    exposed, merit = of_one_type(group_exposure(exposure, evidence), group_merit(evidence))
     return _antisymmetric(exposed.transpose(-1, -2) @ (merit / total))
 
 
@@ -166,7 +172,7 @@ def disparity_squared_slopes(disparities: Tensor, evidence: Evidence) -> Tensor:
     The disparities, (..., groups, groups), may be known beforehand: a running average, or a pass over all
     data. Returns (..., rows), 0 for an item of unknown group.
     """
-    slopes, merit = _same_type(disparities, group_merit(evidence))
+    slopes, merit = of_one_type(disparities, group_merit(evidence))
     of_groups = (2 / evidence.total_impressions * merit) @ slopes.transpose(-1, -2)
     return evidence.candidates.spread(of_groups)
 
@@ -186,11 +192,6 @@ def noise_corrected_disparity(
     return disparity(exposure, correct_noise(evidence, noise, rescale=rescale))
 
 
-def _antisymmetric(products: Tensor) -> Tensor:
-    return products - products.transpose(-1, -2)
-
-
-def _same_type(expected: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring what depends on the policy and what is known to the finer of their floating types."""
-    finer = torch.promote_types(expected.dtype, known.dtype)
-    return expected.to(finer), known.to(finer)
+def _antisymmetric(products: Values) -> Values:
+    difference: Values = products - products.swapaxes(-1, -2)
+    return difference
