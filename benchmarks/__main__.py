@@ -7,11 +7,21 @@ python -m benchmarks --quick                 a twentieth of the size
 
 from __future__ import annotations
 
-from benchmarks import bench_clicks, bench_counting, bench_files, bench_gradients, bench_training, bench_trees
+from benchmarks import (
+    bench_clicks,
+    bench_counting,
+    bench_files,
+    bench_gradients,
+    bench_start,
+    bench_training,
+    bench_trees,
+)
 
 
 def main() -> None:
     """Run one after another; each reads the command line itself."""
+    bench_start.main()
+    print()
     bench_gradients.main()
     print()
     bench_clicks.main()

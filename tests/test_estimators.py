@@ -643,6 +643,13 @@ def test_the_table_of_equations_names_functions_and_tests_that_exist() -> None:
         for module in (test_claims, test_click_evidence, test_pages, sys.modules[__name__])
         for name in vars(module)
     }
-    helpers = {"Candidates", "Evidence", "InverseMerit", "self_normalise", "effective_sample_size"}
-    helpers |= {"inverse_merit_from_clicks", "inverse_merit_from_relevance"}
+    helpers = {
+        "Candidates",
+        "Evidence",
+        "InverseMerit",
+        "self_normalise",
+        "effective_sample_size",
+        "merit_in_arrays",
+    }
+    helpers |= {"merit_in_arrays", "inverse_merit_from_clicks", "inverse_merit_from_relevance"}
     assert set(estimators.__all__) == documented | helpers

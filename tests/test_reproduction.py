@@ -19,7 +19,7 @@ from fultr.cli import output
 from fultr.experiments import runs as runs_module
 from fultr.experiments.methods import METHODS
 from fultr.experiments.protocols import side_by_side
-from fultr.experiments.reproduction import FIGURES, plan_for, reproduce, runs_of
+from fultr.experiments.reproduction import FIGURES, plan_for, reproduce_plans, runs_of
 from fultr.experiments.results import PARTS, Plan, Results
 from fultr.experiments.runs import Archive, Row, Run, perform_all
 from fultr.experiments.worlds import Conditions, make_world
@@ -154,7 +154,7 @@ def test_finished_runs_are_not_done_again(folder: Path, monkeypatch: pytest.Monk
     before = {path.name: path.read_bytes() for path in folder.glob("fig*.csv")}
     monkeypatch.setattr(runs_module, "perform", never)
     plans = [plan_for(data, quick=True) for data in ("german", "synthetic")]
-    reproduce([*FIGURES], plans, folder)
+    reproduce_plans([*FIGURES], plans, folder)
     assert {path.name: path.read_bytes() for path in folder.glob("fig*.csv")} == before
 
 

@@ -1,4 +1,5 @@
-from . import datasets, estimators
+from . import baselines, datasets, estimators
+from .audits import Audit, Inspection, audit, inspect, read_audit, write_audit
 from .click_model import ClickNoise, PositionBias, PositionBiasByContext
 from .clicks import (
     BiasComparison,
@@ -30,8 +31,10 @@ from .data import (
 from .errors import FultrError, FultrWarning, InputError, WriteError
 from .evaluation import Evaluation, evaluate
 from .expectation import expected_position_weights
+from .experiments import compare, reproduce
 from .logs import count, inspect_dataset, inspect_log, read_log, split_log, write_log
 from .policy import FixedScorer, PlackettLuce, RandomRanking, RankingSVM
+from .reports import report
 from .training import (
     FairRanker,
     Frontier,
@@ -48,6 +51,7 @@ from .training import (
 __version__: str
 
 __all__ = [
+    "Audit",
     "BiasComparison",
     "BiasEstimate",
     "ClickLog",
@@ -61,6 +65,7 @@ __all__ = [
     "FultrError",
     "FultrWarning",
     "InputError",
+    "Inspection",
     "NoiseEstimate",
     "OffsetPolicy",
     "PlackettLuce",
@@ -74,6 +79,9 @@ __all__ = [
     "UnreachableLimitError",
     "UnsupportedLimitError",
     "WriteError",
+    "audit",
+    "baselines",
+    "compare",
     "compare_biases",
     "concatenate",
     "count",
@@ -84,20 +92,25 @@ __all__ = [
     "evaluate",
     "expected_position_weights",
     "fair_offsets",
+    "inspect",
     "inspect_dataset",
     "inspect_log",
     "load",
     "merge",
+    "read_audit",
     "read_bias",
     "read_counts",
     "read_dataset",
     "read_letor",
     "read_log",
     "read_position_bias",
+    "report",
+    "reproduce",
     "save",
     "simulate_clicks",
     "split_log",
     "sweep",
+    "write_audit",
     "write_bias",
     "write_counts",
     "write_dataset",

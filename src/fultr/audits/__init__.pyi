@@ -1,5 +1,6 @@
 from .auditing import audit
 from .files import AUDIT, read_audit, write_audit
+from .inspecting import Inspection, inspect
 from .logged_disparity import logged_disparity_finding, lowest_limit, lowest_limit_finding
 from .pictures import draw_shares
 from .result import (
@@ -21,12 +22,14 @@ __all__ = [
     "Difference",
     "Estimate",
     "GroupAudit",
+    "Inspection",
     "NewQueries",
     "OtherBias",
     "PairAudit",
     "RankingAudit",
     "audit",
     "draw_shares",
+    "inspect",
     "logged_disparity_finding",
     "lowest_limit",
     "lowest_limit_finding",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import Counts
@@ -18,9 +16,9 @@ from fultr.estimators import (
     list_disparities,
     list_disparity_bounds,
     list_utilities,
+    merit_in_arrays,
 )
 from fultr.evaluation.contributions import Ranker, pairs_of, unseen_columns
-from fultr.evaluation.inputs import evidence_of
 from fultr.expectation import dcg_weights, examination_weights
 
 Array = NDArray[np.float64]
@@ -74,7 +72,7 @@ class Clicks:
         self.log = log
         self.position_bias = position_bias
         self.noise = noise
-        self.evidence = evidence_of(log, position_bias, noise)
+        self.evidence = merit_in_arrays(log, None if log.has_own_weights else position_bias, noise=noise)
         self.last = position_bias.last_position(top_k)
 
     def of_logged(self) -> Contributions:
@@ -87,7 +85,7 @@ class Clicks:
         which is unbiased, since clicks over propensities have the same mean whatever the ranking.
         """
         times = np.repeat(self.log.impressions, self.log.data.lengths)
-        exposure = torch.from_numpy(self.log.logged_exposure(self.position_bias) / times)
+        exposure = self.log.logged_exposure(self.position_bias) / times
         return self._with_exposure(self._logged_utility(), exposure)
 
     def of_policy(self, ranker: Ranker) -> Contributions:
@@ -95,20 +93,20 @@ class Clicks:
         lists = self.log.data
         longest = int(lists.lengths.max())
         tables = np.stack([dcg_weights(longest, self.last), examination_weights(self.position_bias, longest)])
-        weights = ranker.position_weights(np.arange(lists.rows), lists.offsets, tables)
-        utility = list_utilities(weights[0], self.evidence).numpy()
+        weights = ranker.position_weights(np.arange(lists.rows), lists.offsets, tables).numpy()
+        utility = list_utilities(weights[0], self.evidence)
         return self._with_exposure(utility, weights[1])
 
-    def _with_exposure(self, utility: Array, exposure: Tensor) -> Contributions:
-        impressions = self.evidence.impressions.unsqueeze(1)
+    def _with_exposure(self, utility: Array, exposure: Array) -> Contributions:
+        impressions = self.evidence.impressions[:, None]
         hidden, unknown = unseen_columns(exposure, self.evidence)
         pairs = low = high = pairs_of(list_disparities(exposure, self.evidence))
         if self.evidence.unseen is not None:
             low, high = map(pairs_of, list_disparity_bounds(exposure, self.evidence))
         return Contributions(
             utility=utility[:, None],
-            exposure=(impressions * group_exposure(exposure, self.evidence)).numpy(),
-            merit=group_merit(self.evidence).numpy(),
+            exposure=impressions * group_exposure(exposure, self.evidence),
+            merit=group_merit(self.evidence),
             pairs=pairs,
             low=low,
             high=high,

@@ -8,7 +8,7 @@ from fultr.audits.auditing import audit
 from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import Counts
 from fultr.errors import InputError
-from fultr.estimators import merit_evidence
+from fultr.estimators import merit_in_arrays
 from fultr.evaluation.clustered import disparity_estimates
 from fultr.evaluation.clusters import clusters_of
 from fultr.logs.inspection import Finding
@@ -36,7 +36,7 @@ def lowest_limit(
     try:
         weighed, curve = with_examination(counts, position_bias)
         bias = position_bias_of(curve, weighed, depth)
-        evidence = merit_evidence(weighed, None if weighed.cells.propensity is not None else bias)
+        evidence = merit_in_arrays(weighed, None if weighed.cells.propensity is not None else bias)
     except InputError:  # which says what is missing, for those who train
         return None
     if evidence.unseen is not None or evidence.empties_dropped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -55,40 +55,29 @@ def inspect(
     """
     examined = any_bias(eta, bias)
     content, unusable = _read(file, reading, fultr.clicks.context_of(examined))
-    summary = content.describe()
-    judged: dict[str, Any]
+    if content.counts is None and examined is not None:
+        raise InputError("--eta and --bias are for click logs", file=file)
+    inspected = content.data if content.counts is None else content.counts
+    found = fultr.inspect(
+        inspected, position_bias=examined, depth=None if content.counts is None else depth
+    ).to_dict()
+    if content.kind == "click log":
+        named = reading.columns.values()
+        unread = fultr.logs.inspect_columns(
+            file, [*named], reading.items is not None, reading.features, reading.exclude
+        )
+        own = [[finding.to_dict() for finding in findings] for findings in (unusable, unread)]
+        found["findings"] = own[0] + found["findings"] + own[1]
+    if json:
+        print_json({"file": str(file), "kind": content.kind, **found})
+        return
     console = results()
     if content.counts is None:
-        if examined is not None:
-            raise InputError("--eta and --bias are for click logs", file=file)
-        judged = {"findings": [finding.to_dict() for finding in fultr.inspect_dataset(content.data)]}
-        if not json:
-            print_dataset(console, summary)
+        print_dataset(console, found)
     else:
-        judged = fultr.clicks.judge_readiness(content.counts, examined, depth).to_dict()
-        about = (content.counts, examined, depth)
-        of_groups = [fultr.audits.logged_disparity_finding(*about), fultr.audits.lowest_limit_finding(*about)]
-        judged["findings"] = [
-            *(finding.to_dict() for finding in unusable),
-            *judged["findings"],
-            *(finding.to_dict() for finding in of_groups if finding is not None),
-        ]
-        if content.kind == "click log":
-            unread = fultr.logs.inspect_columns(
-                file,
-                [*reading.columns.values()],
-                reading.items is not None,
-                reading.features,
-                reading.exclude,
-            )
-            judged["findings"] += [finding.to_dict() for finding in unread]
-        if not json:
-            print_log(console, summary, judged["facts"])
-    if json:
-        print_json({"file": str(file), "kind": content.kind, **summary, **judged})
-        return
+        print_log(console, found, found["facts"])
     console.print()
-    print_findings(console, judged["findings"])
+    print_findings(console, found["findings"])
 
 
 def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content, list[fultr.logs.Finding]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from fultr.cli.options import Json, LogReading, Seed
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.training_options import Inputs
 from fultr.errors import InputError
-from fultr.files import writable_file
-
-SUFFIXES = (".html", ".htm")
 
 
 def report(
@@ -45,9 +42,15 @@ def report(
       fultr report sweep --out report.html
       fultr report audit --out audit.html
     """
-    if writable_file(out).suffix.lower() not in SUFFIXES:
-        raise InputError("a report is an .html file; name it so", file=out)
-    found = _report(source, log, seed)
+    fultr.reports.check_page(out)
+    content = fultr.reports.read_result(source)
+    given: dict[str, Any] = {"log": None, "valid": None, "missing": ()}
+    if isinstance(content, fultr.reports.Run):
+        given = _inputs_of(content, log)
+    elif log is not None:
+        raise InputError("--log is for the report of a run; an audit holds all that its report says")
+    with progress("measuring") as shown:
+        found = fultr.reports.make_report(content, source, **given, seed=seed, progress=shown)
     fultr.reports.write_report(found, out)
     if json:
         summary = {
@@ -63,38 +66,22 @@ def report(
     say(f"wrote {out}")
 
 
-def _report(source: Path, log: Path | None, seed: int) -> fultr.reports.Report:
-    try:
-        there, folder = source.exists(), source.is_dir()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=source) from error
-    if not there:
-        raise InputError("no such file or folder", file=source)
-    if folder and (source / fultr.training.CONFIG).exists():
-        return _report_on_run(fultr.reports.read_run(source), log, seed)
-    audited = source / fultr.audits.AUDIT if folder else source
-    if not audited.exists():
-        problem = f"holds neither a run ({fultr.training.CONFIG}) nor an audit ({fultr.audits.AUDIT})"
-        raise InputError(problem, file=source)
-    if log is not None:
-        raise InputError("--log is for the report of a run; an audit holds all that its report says")
-    return fultr.reports.report_on_audit(fultr.audits.read_audit(audited), source)
-
-
-def _report_on_run(run: fultr.reports.Run, log: Path | None, seed: int) -> fultr.reports.Report:
+def _inputs_of(run: fultr.reports.Run, log: Path | None) -> dict[str, Any]:
+    """Return what a run was trained on and validated by, as far as it is still there, and what is missing."""
     located = fultr.reports.find_inputs(run, log)
-    missing = [] if located.missing is None else [located.missing]
-    source: fultr.data.Source | None = None
-    valid: fultr.data.Source | None = None
+    given: dict[str, Any] = {
+        "log": None,
+        "valid": None,
+        "missing": [] if located.missing is None else [located.missing],
+    }
     if located.log is not None and located.missing is None:
         try:
-            source, valid = _read(run, located, located.log)
+            given["log"], given["valid"] = _read(run, located, located.log)
         except InputError as error:
             if log is not None:
                 raise
-            missing.append(f"The log of the run cannot be read: {error}")
-    with progress("measuring") as shown:
-        return fultr.reports.report_on_run(run, source, valid, missing=missing, seed=seed, progress=shown)
+            given["missing"].append(f"The log of the run cannot be read: {error}")
+    return given
 
 
 def _read(

@@ -14,8 +14,6 @@ import fultr.experiments
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, print_statements, progress, results, say
 from fultr.cli.training_run import StoppedError
-from fultr.errors import InputError
-from fultr.files import make_folder
 
 BY_DEFAULT = ("german", "synthetic")
 KNOWN = "fig1, fig2, fig3, fig4, fig5, fig6, example"
@@ -65,34 +63,21 @@ def reproduce(
       fultr reproduce fig2 fig5 --data synthetic --out figures
       fultr reproduce all --data mslr:MSLR-WEB30K --out mslr
     """
-    names = [*fultr.experiments.FIGURES, fultr.experiments.EXAMPLE] if "all" in figures else figures
-    for name in names:
-        if name not in (*fultr.experiments.FIGURES, fultr.experiments.EXAMPLE):
-            problem = f"no such figure; there are {KNOWN} and all"
-            raise InputError(problem, value=name)
-    plans = [
-        fultr.experiments.plan_for(one, quick=quick, size=size.value, splits=splits, seed=seed)
-        for one in data or BY_DEFAULT
-    ]
-    only_german = all(plan.is_german for plan in plans)
-    for name in figures:
-        if (
-            only_german
-            and name in fultr.experiments.FIGURES
-            and not fultr.experiments.FIGURES[name].on_german
-        ):
-            problem = "the paper has it on MSLR alone; give --data synthetic or --data mslr:FOLDER"
-            raise InputError(f"{name}: {problem}")
-    make_folder(out)
-    options = [f"--data {_without_place(plan.data)}" for plan in plans]
+    chosen = list(data or BY_DEFAULT)
+    options = [f"--data {_without_place(one)}" for one in chosen]
     options += ["--quick"] * quick + [f"--size {size.value}"] * (size is Size.PAPER)
     options += [] if splits is None else [f"--splits {splits}"]
     options += [f"--seed {seed}"] * (seed != 0)
     command = " ".join(["fultr reproduce", *figures, *options, "--out DIR"])
     with progress("runs", lines=True) as report:
         try:
-            found = fultr.experiments.reproduce(
-                *(names, plans, out),
+            found = fultr.reproduce(
+                *(figures, out),
+                data=chosen,
+                quick=quick,
+                size=size.value,
+                splits=splits,
+                seed=seed,
                 command=command,
                 workers=workers or os.cpu_count() or 1,
                 report=report,

@@ -27,6 +27,9 @@ USUAL_TURNS = 8
 USUAL_ITERATIONS = 120
 """Iterations that the first stage of training with exact gradients usually takes."""
 
+KERNELS = 6
+"""Compiled kernels that training usually needs; those of an earlier run come from the cache."""
+
 if TYPE_CHECKING:
     Training: TypeAlias = Callable[
         [fultr.training.RunFolder, fultr.data.Source, fultr.data.Source | None, fultr.training.Watcher],
@@ -180,6 +183,8 @@ def _watching(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    from fultr.compiled import watched_compilation
+
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         yield folder.record
@@ -203,7 +208,13 @@ def _watching(
             share = done.after(folder.stages_done, reached.stage, reached.iterations)
             bar.update(task, completed=share, description=line)
 
-        yield watch
+        def compiling(number: int) -> None:
+            bar.update(
+                task, description=f"compiling for this machine, once: kernel {number} of about {KERNELS}"
+            )
+
+        with watched_compilation(compiling):
+            yield watch
 
 
 class ShareDone:

@@ -7,7 +7,6 @@ from typing import Any, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
 
 from fultr.arguments import checked_number, one_of, random_generator, whole_number
 from fultr.clicks.bias_curve import falling_with_resamples, widened
@@ -135,7 +134,9 @@ def residual_test(residual: Array, resampled: Array) -> GoodnessOfFit | None:
         return None
     freedom, multiple = 2 * mean**2 / variance, variance / (2 * mean)
     statistic = float(np.sum((residual[varies] / deviation[varies]) ** 2)) / multiple
-    return GoodnessOfFit(statistic, freedom, float(chi2.sf(statistic, freedom)))
+    from scipy.special import chdtrc
+
+    return GoodnessOfFit(statistic, freedom, float(chdtrc(freedom, statistic)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fultr.click_model import PositionBias
 from fultr.clicks.bias_cells import deepest_position, items_of_rows, sums_by
@@ -78,12 +76,14 @@ class Shown:
 
     def not_linked(self) -> list[int]:
         """Return the positions that no chain of items leads to from the first one."""
-        size = self.shown_at.size
         here, there = self.links.T
-        graph = coo_array((np.ones(here.size, dtype=np.int8), (here, there)), shape=(size, size))
-        part = connected_components(graph, directed=False)[1]
-        shown = np.flatnonzero(self.shown_at)
-        return shown[part[shown] != part[1]].tolist() if shown.size else []
+        linked = np.arange(self.shown_at.size) == 1
+        before = 0
+        while (after := int(linked.sum())) > before:
+            before = after
+            linked[there[linked[here]]] = True
+            linked[here[linked[there]]] = True
+        return np.flatnonzero((self.shown_at > 0) & ~linked).tolist()
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@ from .click_evidence import (
     evidence_from_clicks,
     evidence_of_bare_clicks,
     merit_evidence,
+    merit_in_arrays,
     policy_aware_evidence,
     pooled_evidence,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "list_disparity_bounds",
     "list_utilities",
     "merit_evidence",
+    "merit_in_arrays",
     "noise_corrected_disparity",
     "per_impression_ratio_disparity",
     "policy_aware_evidence",

@@ -11,10 +11,9 @@ and differs from the others in what it adds up before it divides.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fultr.click_model import ClickNoise, PositionBias
@@ -23,7 +22,10 @@ from fultr.data.grouping import group_numbers, group_rows
 from fultr.data.ids import codes_of
 from fultr.data.propensity import check_examined, click_weights
 from fultr.errors import InputError
-from fultr.estimators.evidence import Candidates, Evidence, as_tensor, correct_noise
+from fultr.estimators.evidence import Evidence, candidates_in_arrays, correct_noise
+
+if TYPE_CHECKING:
+    import torch
 
 Array = NDArray[np.float64]
 
@@ -34,7 +36,7 @@ def evidence_from_clicks(
     *,
     noise: ClickNoise | None = None,
     clip: float | None = None,
-    dtype: torch.dtype = torch.float64,
+    dtype: torch.dtype | None = None,
 ) -> Evidence:
     r"""Estimate the merit of each item from clicks by inverse propensity scores (section 3.2).
 
@@ -63,11 +65,9 @@ def evidence_from_clicks(
         The most that 1 / p may be. This lowers the variance and biases the estimate towards 0. With noise
         by position, it limits 1 / alpha relative to where irrelevant items are clicked most.
     dtype
-        The floating type of the evidence.
+        The floating type of the evidence, by default double precision.
     """
-    check_counts(counts)
-    rates = ClickRates.of(counts, counts.propensities(position_bias), noise)
-    return evidence_of(counts, by_impression(counts, rates, clip), noise, dtype)
+    return _from_clicks(counts, position_bias, noise, clip).to_torch(dtype)
 
 
 def policy_aware_evidence(
@@ -76,7 +76,7 @@ def policy_aware_evidence(
     *,
     noise: ClickNoise | None = None,
     clip: float | None = None,
-    dtype: torch.dtype = torch.float64,
+    dtype: torch.dtype | None = None,
 ) -> Evidence:
     r"""Estimate the merit of each item where impressions show only some of the candidates.
 
@@ -90,10 +90,7 @@ def policy_aware_evidence(
     one that was not is unknown, not 0: such an item is in no group (`unseen_group`), and
     `list_disparity_bounds` says what it may change. Parameters are those of `evidence_from_clicks`.
     """
-    check_counts(counts)
-    rates = ClickRates.of(counts, counts.propensities(position_bias), noise)
-    pooled = by_pool(counts, rates, clip, np.arange(counts.data.rows))
-    return evidence_of(counts, pooled, noise, dtype, unseen_known=False)
+    return _policy_aware(counts, position_bias, noise, clip).to_torch(dtype)
 
 
 def pooled_evidence(
@@ -102,7 +99,7 @@ def pooled_evidence(
     *,
     noise: ClickNoise | None = None,
     clip: float | None = None,
-    dtype: torch.dtype = torch.float64,
+    dtype: torch.dtype | None = None,
 ) -> Evidence:
     r"""Estimate the merit of each item from all impressions of its query, at whatever positions, together.
 
@@ -122,7 +119,7 @@ def pooled_evidence(
     check_counts(counts)
     rates = ClickRates.of(counts, counts.propensities(position_bias), noise)
     pooled = by_pool(counts, rates, clip, _item_of_row(counts))
-    return evidence_of(counts, pooled, noise, dtype, unseen_known=False)
+    return evidence_of(counts, pooled, noise, unseen_known=False).to_torch(dtype)
 
 
 def merit_evidence(
@@ -136,12 +133,40 @@ def merit_evidence(
 
     That is `evidence_from_clicks` where all candidates were always shown, and else `policy_aware_evidence`.
     """
-    estimate = policy_aware_evidence if counts.hides_candidates else evidence_from_clicks
-    return estimate(counts, position_bias, noise=noise, clip=clip)
+    return merit_in_arrays(counts, position_bias, noise=noise, clip=clip).to_torch()
+
+
+def merit_in_arrays(
+    counts: Counts,
+    position_bias: PositionBias | None = None,
+    *,
+    noise: ClickNoise | None = None,
+    clip: float | None = None,
+) -> Evidence[NDArray[Any]]:
+    """Return what `merit_evidence` does, in arrays: what is measured of a log alone needs no torch."""
+    estimate = _policy_aware if counts.hides_candidates else _from_clicks
+    return estimate(counts, position_bias, noise, clip)
+
+
+def _from_clicks(
+    counts: Counts, position_bias: PositionBias | None, noise: ClickNoise | None, clip: float | None
+) -> Evidence[NDArray[Any]]:
+    check_counts(counts)
+    rates = ClickRates.of(counts, counts.propensities(position_bias), noise)
+    return evidence_of(counts, by_impression(counts, rates, clip), noise)
+
+
+def _policy_aware(
+    counts: Counts, position_bias: PositionBias | None, noise: ClickNoise | None, clip: float | None
+) -> Evidence[NDArray[Any]]:
+    check_counts(counts)
+    rates = ClickRates.of(counts, counts.propensities(position_bias), noise)
+    pooled = by_pool(counts, rates, clip, np.arange(counts.data.rows))
+    return evidence_of(counts, pooled, noise, unseen_known=False)
 
 
 def evidence_of_bare_clicks(
-    counts: Counts, *, noise: ClickNoise | None = None, dtype: torch.dtype = torch.float64
+    counts: Counts, *, noise: ClickNoise | None = None, dtype: torch.dtype | None = None
 ) -> Evidence:
     """Count clicks as they are, wherever they were made: biased by position, and by what was shown.
 
@@ -149,7 +174,7 @@ def evidence_of_bare_clicks(
     """
     check_counts(counts)
     rates = ClickRates.of(counts, np.ones(counts.cells.row.size), noise)
-    return evidence_of(counts, by_impression(counts, rates, None), noise, dtype)
+    return evidence_of(counts, by_impression(counts, rates, None), noise).to_torch(dtype)
 
 
 class ClickRates(NamedTuple):
@@ -232,27 +257,22 @@ def by_pool(counts: Counts, rates: ClickRates, clip: float | None, pool: NDArray
 
 
 def evidence_of(
-    counts: Counts,
-    weighed: WeighedClicks,
-    noise: ClickNoise | None,
-    dtype: torch.dtype,
-    *,
-    unseen_known: bool = True,
-) -> Evidence:
+    counts: Counts, weighed: WeighedClicks, noise: ClickNoise | None, *, unseen_known: bool = True
+) -> Evidence[NDArray[Any]]:
     """Return the evidence of weighed clicks, without the noise.
 
     Unless `unseen_known`, items that could not be examined are of unknown merit and in no group.
     """
-    candidates, unseen = Candidates.of(counts.data), None
-    hidden = torch.from_numpy((weighed.counted == 0) & (counts.data.group >= 0))
+    candidates, unseen = candidates_in_arrays(counts.data), None
+    hidden = (weighed.counted == 0) & (counts.data.group >= 0)
     if not unseen_known and hidden.any():
-        unseen = torch.where(hidden, candidates.group, -1)
-        candidates = replace(candidates, group=torch.where(hidden, -1, candidates.group))
+        unseen = np.where(hidden, candidates.group, -1)
+        candidates = replace(candidates, group=np.where(hidden, -1, candidates.group))
     evidence = Evidence(
         candidates=candidates,
-        weight=as_tensor(weighed.weight, dtype),
-        impressions=as_tensor(counts.impressions, dtype),
-        shown=as_tensor(weighed.false, dtype),
+        weight=weighed.weight.astype(np.float64),
+        impressions=counts.impressions.astype(np.float64),
+        shown=weighed.false.astype(np.float64),
         empties_dropped=counts.empties_dropped,
         unseen_group=unseen,
     )

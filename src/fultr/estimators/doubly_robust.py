@@ -15,7 +15,7 @@ from fultr.data import Counts
 from fultr.data.grouping import dense
 from fultr.errors import InputError
 from fultr.estimators.click_evidence import ClickRates, by_impression, by_pool, check_counts, evidence_of
-from fultr.estimators.evidence import Evidence, as_tensor
+from fultr.estimators.evidence import Evidence
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def doubly_robust_evidence(
     noise: ClickNoise | None = None,
     clip: float | None = None,
     relevance: ArrayLike | None = None,
-    dtype: torch.dtype = torch.float64,
+    dtype: torch.dtype | None = None,
 ) -> Evidence:
     r"""Estimate the merit of each item by clipped weights, and by a regression what the clip takes away.
 
@@ -79,18 +79,19 @@ def doubly_robust_evidence(
         if hides
         else by_impression(counts, rates, clip)
     )
-    evidence = evidence_of(counts, weighed, noise, dtype, unseen_known=not hides)
+    evidence = evidence_of(counts, weighed, noise, unseen_known=not hides)
     times = np.repeat(counts.impressions, counts.data.lengths)
     taken_away = np.where(weighed.counted > 0, times - weighed.counted, 0.0)
     if not taken_away.any():
-        return evidence
+        return evidence.to_torch(dtype)
     if relevance is None:
         relevance = predicted_relevance(counts, rates, noise)
     predicted = number_array(relevance, "relevance").astype(np.float64)
     if predicted.shape != (counts.data.rows,) or not np.isfinite(predicted).all():
         problem = f"must have one finite number for each of {counts.data.rows} rows"
         raise InputError(problem, column="relevance", value=predicted.shape)
-    return replace(evidence, weight=evidence.weight + as_tensor(predicted * taken_away, dtype), shown=None)
+    corrected = replace(evidence, weight=evidence.weight + predicted * taken_away, shown=None)
+    return corrected.to_torch(dtype)
 
 
 def predicted_relevance(counts: Counts, rates: ClickRates, noise: ClickNoise | None) -> Array:

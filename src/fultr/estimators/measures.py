@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from fultr.click_model import ClickNoise
 from fultr.errors import InputError
-from fultr.estimators.evidence import Evidence, correct_noise
+from fultr.estimators.arrays import of_one_type
+from fultr.estimators.evidence import Evidence, Values, correct_noise
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def weights_at(positions: ArrayLike | Tensor, position_weights: ArrayLike | Tensor) -> Tensor:
@@ -21,6 +25,8 @@ def weights_at(positions: ArrayLike | Tensor, position_weights: ArrayLike | Tens
     position_weights
         The weights of positions 1, 2, ...
     """
+    import torch
+
     where = torch.as_tensor(positions).long()
     weights = torch.as_tensor(position_weights)
     if where.numel() and not 0 <= int(where.min()) <= int(where.max()) <= weights.numel():
@@ -48,7 +54,7 @@ def utility_of_rankings(
     return list_utilities(weights_at(positions, position_weights), evidence)
 
 
-def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
+def list_utilities(expected_weights: Values, evidence: Evidence[Values]) -> Values:
     r"""Return each list's contribution to the utility, the sum over its impressions (section 3.1).
 
     $$
@@ -59,7 +65,7 @@ def list_utilities(expected_weights: Tensor, evidence: Evidence) -> Tensor:
     From `expected_weights` E[f], (..., rows), to (..., lists).
     """
     evidence.candidates.check(expected_weights)
-    value, weight = _same_type(expected_weights, evidence.weight)
+    value, weight = of_one_type(expected_weights, evidence.weight)
     return evidence.candidates.sum_by_list(value * weight)
 
 
@@ -73,11 +79,11 @@ def utility(expected_weights: Tensor, evidence: Evidence) -> Tensor:
     From `expected_weights` E[f], (..., rows), to (...).
     """
     evidence.candidates.check(expected_weights)
-    value, weight = _same_type(expected_weights, evidence.weight)
+    value, weight = of_one_type(expected_weights, evidence.weight)
     return value @ (weight / evidence.total_impressions)
 
 
-def group_merit(evidence: Evidence) -> Tensor:
+def group_merit(evidence: Evidence[Values]) -> Values:
     r"""Return the merit of each group in each list, (lists, groups), summed over impressions (section 3.2).
 
     From relevances, and from clicks:
@@ -90,7 +96,7 @@ def group_merit(evidence: Evidence) -> Tensor:
     return evidence.candidates.sum_by_group(evidence.weight)
 
 
-def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
+def group_exposure(exposure: Values, evidence: Evidence[Values]) -> Values:
     r"""Return the exposure of each group in each list, in one impression of it (section 3.2).
 
     $$
@@ -103,7 +109,7 @@ def group_exposure(exposure: Tensor, evidence: Evidence) -> Tensor:
     return evidence.candidates.sum_by_group(exposure)
 
 
-def list_disparities(exposure: Tensor, evidence: Evidence) -> Tensor:
+def list_disparities(exposure: Values, evidence: Evidence[Values]) -> Values:
     r"""Return each list's contribution to the disparity of all pairs of groups (Eq. 5, from clicks Eq. 7).
 
     $$
@@ -116,8 +122,8 @@ def list_disparities(exposure: Tensor, evidence: Evidence) -> Tensor:
     From the items' `exposure` E[v], (..., rows), to (..., lists, groups, groups); for one pair of many
     groups, `list_disparity` needs less memory.
     """
-    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
-    return _antisymmetric(exposed.unsqueeze(-1) * merit.unsqueeze(-2))
+    exposed, merit = of_one_type(group_exposure(exposure, evidence), group_merit(evidence))
+    return _antisymmetric(exposed[..., :, None] * merit[..., None, :])
 
 
 def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: int) -> Tensor:
@@ -126,11 +132,11 @@ def list_disparity(exposure: Tensor, evidence: Evidence, *, first: int, second: 
         if not 0 <= group < evidence.candidates.groups:
             problem = f"there are {evidence.candidates.groups} groups, counted from 0"
             raise InputError(problem, column=name, value=group)
-    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    exposed, merit = of_one_type(group_exposure(exposure, evidence), group_merit(evidence))
     return merit[:, second] * exposed[..., first] - merit[:, first] * exposed[..., second]
 
 
-def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
+def list_disparity_bounds(exposure: Values, evidence: Evidence[Values]) -> tuple[Values, Values]:
     r"""Return between what each list's contribution lies, whatever the merit of items that nobody could see.
 
     $$
@@ -149,11 +155,11 @@ def list_disparity_bounds(exposure: Tensor, evidence: Evidence) -> tuple[Tensor,
         return known, known
     unseen = evidence.unseen
     exposed = group_exposure(exposure, evidence) + unseen.sum_by_group(exposure)
-    exposed, merit = _same_type(exposed, group_merit(evidence))
-    unknown = unseen.sum_by_group(torch.ones_like(evidence.weight)) * evidence.impressions.unsqueeze(1)
-    known = _antisymmetric(exposed.unsqueeze(-1) * merit.unsqueeze(-2))
-    more = exposed.unsqueeze(-1) * unknown.to(exposed.dtype).unsqueeze(-2)
-    return known - more.transpose(-1, -2), known + more
+    exposed, merit = of_one_type(exposed, group_merit(evidence))
+    unknown = unseen.sum_by_group(evidence.weight * 0 + 1) * evidence.impressions[:, None]
+    known = _antisymmetric(exposed[..., :, None] * merit[..., None, :])
+    more = exposed[..., :, None] * of_one_type(unknown, exposed)[0][..., None, :]
+    return known - more.swapaxes(-1, -2), known + more
 
 
 def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
@@ -171,9 +177,9 @@ def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
     total, groups = evidence.total_impressions, evidence.candidates.groups
     if evidence.disparity_slopes is not None:
         evidence.candidates.check(exposure)
-        of_rows, slopes = _same_type(exposure, evidence.disparity_slopes)
+        of_rows, slopes = of_one_type(exposure, evidence.disparity_slopes)
         return (of_rows @ slopes).reshape(*exposure.shape[:-1], groups, groups) / total
-    exposed, merit = _same_type(group_exposure(exposure, evidence), group_merit(evidence))
+    exposed, merit = of_one_type(group_exposure(exposure, evidence), group_merit(evidence))
     return _antisymmetric(exposed.transpose(-1, -2) @ (merit / total))
 
 
@@ -202,7 +208,7 @@ def disparity_squared_slopes(disparities: Tensor, evidence: Evidence) -> Tensor:
     The disparities, (..., groups, groups), may be known beforehand: a running average, or a pass over all
     data. Returns (..., rows), 0 for an item of unknown group.
     """
-    slopes, merit = _same_type(disparities, group_merit(evidence))
+    slopes, merit = of_one_type(disparities, group_merit(evidence))
     of_groups = (2 / evidence.total_impressions * merit) @ slopes.transpose(-1, -2)
     return evidence.candidates.spread(of_groups)
 
@@ -226,11 +232,6 @@ def noise_corrected_disparity(
     return disparity(exposure, correct_noise(evidence, noise, rescale=rescale))
 
 
-def _antisymmetric(products: Tensor) -> Tensor:
-    return products - products.transpose(-1, -2)
-
-
-def _same_type(expected: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring what depends on the policy and what is known to the finer of their floating types."""
-    finer = torch.promote_types(expected.dtype, known.dtype)
-    return expected.to(finer), known.to(finer)
+def _antisymmetric(products: Values) -> Values:
+    difference: Values = products - products.swapaxes(-1, -2)
+    return difference

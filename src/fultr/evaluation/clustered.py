@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from fultr.estimators import Evidence, group_merit
 from fultr.evaluation.bootstrap import checked_level, sum_of_squares_bounds
@@ -50,7 +49,9 @@ class Estimates(NamedTuple):
         errors = self.errors
         varies = errors > 0
         if varies.sum() <= 1:
-            return float(stats.t.ppf(0.5 + checked_level(level) / 2, freedom))
+            from scipy.special import stdtrit
+
+            return float(stdtrit(freedom, 0.5 + checked_level(level) / 2))
         rng = np.random.default_rng(seed)
         correlation = self.covariance[np.ix_(varies, varies)] / np.outer(errors[varies], errors[varies])
         values, vectors = np.linalg.eigh(correlation)
@@ -59,14 +60,17 @@ class Estimates(NamedTuple):
         return float(np.quantile(np.abs(drawn).max(axis=1), checked_level(level)))
 
 
-def utility_estimates(expected: Array, evidence: Evidence, of_list: Codes, of_row: Codes | None) -> Estimates:
+def utility_estimates(
+    expected: Array, evidence: Evidence[Any], of_list: Codes, of_row: Codes | None
+) -> Estimates:
     """Return the utility of several policies, from their expected position weights, (policies, rows)."""
-    by_row = expected * evidence.weight.numpy() / evidence.total_impressions
+    evidence = evidence.in_arrays()
+    by_row = expected * evidence.weight / evidence.total_impressions
     return _estimates(by_row, _by_list(by_row, evidence), evidence, of_list, of_row)
 
 
 def disparity_estimates(
-    exposure: Array, evidence: Evidence, of_list: Codes, of_row: Codes | None
+    exposure: Array, evidence: Evidence[Any], of_list: Codes, of_row: Codes | None
 ) -> Estimates:
     """Return D_ij of several policies, from the exposure of items, (policies, rows): (policies x pairs,).
 
@@ -84,13 +88,14 @@ def disparity_estimates(
     of_list, of_row
         As in `fultr.evaluation.clusters.Clusters`. Errors of documents add to those of queries.
     """
+    evidence = evidence.in_arrays()
     candidates, total = evidence.candidates, evidence.total_impressions
-    group, where = candidates.group.numpy(), candidates.list_of_row.numpy()
-    merit, weight = group_merit(evidence).numpy(), evidence.weight.numpy()
+    group, where = candidates.group, candidates.list_of_row
+    merit, weight = group_merit(evidence), evidence.weight
     first, second = np.triu_indices(candidates.groups, k=1)
     by_row = np.zeros((exposure.shape[0], first.size, exposure.shape[1]))
     by_list = np.zeros((exposure.shape[0], first.size, candidates.lists))
-    starts = candidates.offsets.numpy()[:-1]
+    starts = candidates.offsets[:-1]
     for policy, given in enumerate(exposure):
         of_group = np.stack(
             [
@@ -126,16 +131,16 @@ def root_bounds(estimates: Estimates, policies: int, level: float) -> tuple[Arra
     return low, high
 
 
-def _by_list(by_row: Array, evidence: Evidence) -> Array:
-    starts = evidence.candidates.offsets.numpy()[:-1]
+def _by_list(by_row: Array, evidence: Evidence[NDArray[Any]]) -> Array:
+    starts = evidence.candidates.offsets[:-1]
     return np.asarray(np.add.reduceat(by_row, starts, axis=1))
 
 
 def _estimates(
-    by_row: Array, by_list: Array, evidence: Evidence, of_list: Codes, of_row: Codes | None
+    by_row: Array, by_list: Array, evidence: Evidence[NDArray[Any]], of_list: Codes, of_row: Codes | None
 ) -> Estimates:
     values = by_list.sum(axis=1)
-    share = evidence.impressions.numpy() / evidence.total_impressions
+    share = evidence.impressions / evidence.total_impressions
     apart = _sums(by_list, of_list) - values[:, None] * _sums(share[None], of_list)
     clusters = apart.shape[1]
     covariance = apart @ apart.T * clusters / max(clusters - 1, 1)

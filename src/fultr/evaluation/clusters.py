@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fultr.data import RankingDataset
 from fultr.data.ids import codes_of
@@ -48,6 +46,9 @@ def clusters_of(data: RankingDataset) -> Clusters:
     documents = codes_of(data.doc_id)
     if not _are_shared(data, documents):
         return Clusters(queries)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     first_document = int(queries.max()) + 1
     nodes = first_document + int(documents.max()) + 1
     edges = (queries[data.list_of_row], first_document + documents)

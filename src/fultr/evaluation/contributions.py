@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fultr.click_model import PositionBias
 from fultr.estimators import (
@@ -21,9 +20,12 @@ from fultr.estimators import (
     utility_of_rankings,
     weights_at,
 )
-from fultr.expectation import dcg_weights, examination_weights, expected_weights
-from fultr.expectation.exact import Accuracy
-from fultr.policy import rank_positions
+from fultr.expectation import dcg_weights, examination_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fultr.expectation.exact import Accuracy
 
 Array = NDArray[np.float64]
 
@@ -124,6 +126,11 @@ class Ranker:
 
     def position_weights(self, rows: NDArray[np.int64], offsets: NDArray[np.int64], tables: Array) -> Tensor:
         """Return E[f(rank)] of the rows of some lists, for each function f of the tables."""
+        import torch
+
+        from fultr.expectation import expected_weights
+        from fultr.policy import rank_positions
+
         if self.probabilities is not None:
             longest = self.probabilities.shape[1]
             return torch.from_numpy(tables[:, :longest] @ self.probabilities[rows].T[: tables.shape[1]])
@@ -184,6 +191,8 @@ def contributions_of(
     ideal
         Whether the weights of the evidence are relevances, by which the ideal ranking is known.
     """
+    import torch
+
     candidates = evidence.candidates
     layout = Layout(candidates.groups, evidence.unseen is not None)
     lists = np.flatnonzero(evidence.impressions.numpy() > 0)
@@ -239,6 +248,8 @@ def _utility_columns(part: Evidence, weights: Tensor, dcg_table: Array, *, ideal
     found[:, DCG], found[:, RANK] = list_utilities(weights[:2], part).numpy()
     found[:, MERIT] = part.candidates.sum_by_list(part.weight).numpy()
     if ideal:
+        from fultr.policy import rank_positions
+
         best = rank_positions(part.weight.numpy(), part.candidates.offsets.numpy())
         most = utility_of_rankings(best, dcg_table, part).numpy()
         found[:, WITH_RELEVANT] = most > 0
@@ -246,17 +257,18 @@ def _utility_columns(part: Evidence, weights: Tensor, dcg_table: Array, *, ideal
     return found
 
 
-def unseen_columns(exposure: Tensor, part: Evidence) -> tuple[Array, Array]:
+def unseen_columns(exposure: Tensor | Array, part: Evidence[Any]) -> tuple[Array, Array]:
     """Return the exposure of items never seen, and the most merit they can have: (lists, groups)."""
+    part, exposure = part.in_arrays(), np.asarray(exposure)
     if part.unseen is None:
         nothing = np.zeros((part.candidates.lists, part.candidates.groups))
         return nothing, nothing.copy()
-    impressions = part.impressions.unsqueeze(1)
-    items = part.unseen.sum_by_group(torch.ones_like(exposure))
-    return (impressions * part.unseen.sum_by_group(exposure)).numpy(), (impressions * items).numpy()
+    impressions = part.impressions[:, None]
+    items = part.unseen.sum_by_group(np.ones_like(exposure))
+    return impressions * part.unseen.sum_by_group(exposure), impressions * items
 
 
-def pairs_of(disparities: Tensor) -> Array:
+def pairs_of(disparities: Tensor | Array) -> Array:
     """Return D_ij for i < j: from (lists, groups, groups) to (lists, pairs)."""
     first, second = np.triu_indices(disparities.shape[-1], k=1)
-    return np.asarray(disparities.numpy()[:, first, second])
+    return np.asarray(disparities)[:, first, second]

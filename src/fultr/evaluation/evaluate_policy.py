@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fultr.arguments import one_of, random_generator, whole_number
@@ -27,7 +26,9 @@ from fultr.evaluation.contributions import (
 )
 from fultr.evaluation.inputs import ScoringPolicy, checked_source, evidence_of, examination_of, ranker_of
 from fultr.evaluation.result import Evaluation, Interval
-from fultr.expectation.exact import Accuracy
+
+if TYPE_CHECKING:
+    from fultr.expectation.exact import Accuracy
 
 Array = NDArray[np.float64]
 
@@ -129,11 +130,12 @@ def evaluate(
 
 def _never_seen(evidence: Evidence, names: tuple[str, ...]) -> dict[str, float]:
     """Return the share of each group's candidates that nobody could see, of the groups that have any."""
-    if evidence.unseen is None:
+    known = evidence.in_arrays()
+    if known.unseen is None:
         return {}
     hidden, seen = (
-        torch.bincount(candidates.group[candidates.group >= 0], minlength=len(names)).numpy()
-        for candidates in (evidence.unseen, evidence.candidates)
+        np.bincount(candidates.group[candidates.group >= 0], minlength=len(names))
+        for candidates in (known.unseen, known.candidates)
     )
     return {
         name: int(hidden[code]) / int(hidden[code] + seen[code])

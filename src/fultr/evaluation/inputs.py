@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import number_array
@@ -15,9 +14,10 @@ from fultr.data import CountsOrLabels, RankingDataset, Source
 from fultr.errors import InputError
 from fultr.estimators import Evidence, evidence_from_relevance, merit_evidence
 from fultr.evaluation.contributions import Ranker
-from fultr.expectation.exact import Accuracy
-from fultr.expectation.race import refuse_unusable_scores
 from fultr.logs.frames import is_frame, source_of_frame
+
+if TYPE_CHECKING:
+    from fultr.expectation.exact import Accuracy
 
 PROBABILITY_ERROR = 1e-6
 """How far probabilities may be from adding up to 1."""
@@ -51,6 +51,8 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
 
     They are as asked for, or else as the policy says of itself.
     """
+    from fultr.expectation.race import refuse_unusable_scores
+
     predict = getattr(policy, "predict", None)
     if not callable(predict):
         problem = "a policy must have a method predict(data) that returns a score for each row"
@@ -63,7 +65,7 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
         problem = "must be True or False, or left out for a policy that says by its own `stochastic`"
         raise InputError(problem, column="stochastic", value=drawn)
     given: Any = predict(lists)
-    if isinstance(given, torch.Tensor):
+    if hasattr(given, "detach"):  # a tensor
         given = given.detach().double().cpu().numpy()
     scores = np.ascontiguousarray(number_array(given, "policy"), dtype=np.float64)
     if scores.shape != (lists.rows,):

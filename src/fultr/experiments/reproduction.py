@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fultr.arguments import one_of
+from fultr.errors import InputError
 from fultr.experiments import figure_1, figure_2, figure_3, figure_4, figure_5, figure_6
 from fultr.experiments.example import draw_example, judge_example, run_example
 from fultr.experiments.figures import Figure
@@ -57,6 +58,57 @@ def plan_for(
 
 
 def reproduce(
+    figures: Sequence[str],
+    folder: str | Path,
+    *,
+    data: Sequence[str] = ("german", "synthetic"),
+    quick: bool = False,
+    size: str = "default",
+    splits: int | None = None,
+    seed: int = 0,
+    command: str = "",
+    workers: int = 1,
+    report: Reporter = lambda _done, _total: None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Reproduced:
+    """Rerun figures of the paper: pictures and tables, and a verdict on each of its claims.
+
+    Runs that are in the folder already are not done again, so that a stopped reproduction goes on where it
+    was.
+
+    Parameters
+    ----------
+    figures
+        Names of `FIGURES`, "example", or "all".
+    folder
+        Where everything goes to.
+    data
+        "german", "synthetic" or "mslr:FOLDER".
+    quick, size, splits, seed
+        How much is run; see `plan_for`.
+    command
+        What to say that the results were made by.
+    workers
+        How many processes share the runs.
+    report, say
+        Called with runs done and all runs, and told what is going on.
+    """
+    names = [*FIGURES, EXAMPLE] if "all" in figures else list(figures)
+    for name in names:
+        if name not in (*FIGURES, EXAMPLE):
+            problem = f"no such figure; there are {', '.join([*FIGURES, EXAMPLE])} and all"
+            raise InputError(problem, value=name)
+    plans = [plan_for(one, quick=quick, size=size, splits=splits, seed=seed) for one in data]
+    for name in figures:
+        if all(plan.is_german for plan in plans) and name in FIGURES and not FIGURES[name].on_german:
+            problem = "the paper has it on MSLR alone; give {data} synthetic or mslr:FOLDER"
+            raise InputError(f"{name}: {problem}", options=["data"])
+    return reproduce_plans(
+        names, plans, make_folder(Path(folder)), command=command, workers=workers, report=report, say=say
+    )
+
+
+def reproduce_plans(
     names: Sequence[str],
     plans: Sequence[Plan],
     folder: Path,

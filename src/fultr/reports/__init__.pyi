@@ -1,6 +1,7 @@
 from .audit_report import report_on_audit
 from .content import Report
 from .page import page_of, write_report
+from .reporting import check_page, make_report, read_result, report
 from .run_report import report_on_run
 from .runs import Located, Run, TrainedPolicy, find_inputs, read_run, run_of_frontier
 
@@ -9,9 +10,13 @@ __all__ = [
     "Report",
     "Run",
     "TrainedPolicy",
+    "check_page",
     "find_inputs",
+    "make_report",
     "page_of",
+    "read_result",
     "read_run",
+    "report",
     "report_on_audit",
     "report_on_run",
     "run_of_frontier",
