@@ -162,7 +162,7 @@ def numbers_of(texts: list[str] | str | None, option: str, kind: type = float) -
         numbers = [kind(part) for part in parts]
     except ValueError:
         example = "1,2" if kind is int else "0.01,0.1"
-        problem = f"{option} takes {'whole ' if kind is int else ''}numbers such as {example}"
+        problem = f"{option} takes {'integers' if kind is int else 'numbers'} such as {example}"
         raise InputError(problem, value=",".join(parts)) from None
     for number in numbers:
         finite_option(number, option)
