@@ -3,18 +3,25 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A file of tests stays in one process, which makes what its tests share once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint bench docs release-check test-lowest clean
+.PHONY: demo test quick lint bench docs release-check test-lowest clean
 
 demo: $(READY)
 	$(BIN)/fultr demo
 
-test: $(READY)
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term
+
+test: lint
+	$(PYTEST) --cov --cov-report=term
+
+quick: lint
+	$(PYTEST) -m "not slow and not statistical and not browser"
 
 bench: $(READY)
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m benchmarks

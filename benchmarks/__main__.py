@@ -7,7 +7,7 @@ python -m benchmarks --quick                 a twentieth of the size
 
 from __future__ import annotations
 
-from benchmarks import bench_clicks, bench_counting, bench_files, bench_gradients, bench_training
+from benchmarks import bench_clicks, bench_counting, bench_files, bench_gradients, bench_training, bench_trees
 
 
 def main() -> None:
@@ -21,6 +21,8 @@ def main() -> None:
     bench_counting.main()
     print()
     bench_training.main()
+    print()
+    bench_trees.main()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from fultr import (
     evaluate,
     simulate_clicks,
 )
-from fultr.audit import (
+from fultr.audits import (
     LOGGED,
     Audit,
     Estimate,
@@ -39,10 +39,10 @@ from fultr.audit import (
     read_audit,
     write_audit,
 )
-from fultr.audit.curves import examination_for, steeper
+from fultr.audits.curves import examination_for, steeper
 from fultr.data.counts import Cells
 from fultr.evaluation import resampled_errors, simultaneous_intervals
-from fultr.report import report_on_audit
+from fultr.reports import report_on_audit
 from fultr.training.overlap import query_digests
 from tests.reference import by_first, by_second, plain_disparity
 
@@ -301,6 +301,7 @@ def no_other_biases(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("no_other_biases")
 @pytest.mark.parametrize("groups", [2, 4])
 def test_intervals_cover_the_truth(groups: int) -> None:
@@ -750,7 +751,7 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         (lambda: audit(log, max_disparity=-1), "'max_disparity': must be a number, 0 or more"),
         (lambda: audit(log, max_disparity=math.nan), "'max_disparity'"),
         (lambda: audit(log, level=95), "'level': must lie between 0 and 1"),
-        (lambda: audit(log, resamples=10), "'resamples': must be a whole number, 50 or more"),
+        (lambda: audit(log, resamples=10), "'resamples': must be an integer, 50 or more"),
         (lambda: audit(log, seed=-1), "'seed'"),
         (lambda: audit(single), "'query_id': an audit needs two queries at least.*got 1"),
         (lambda: audit(single[:0]), "two queries at least.*got 0"),

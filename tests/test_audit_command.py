@@ -25,7 +25,7 @@ from fultr import (
     write_dataset,
     write_log,
 )
-from fultr.audit import audit, read_audit
+from fultr.audits import audit, read_audit
 from fultr.logs import write_aggregated_log
 from tests import commands
 

@@ -29,7 +29,7 @@ from fultr import (
     read_position_bias,
     write_bias,
 )
-from fultr.audit import audit
+from fultr.audits import audit
 from fultr.clicks import judge_readiness
 from fultr.clicks.examination import with_examination
 from fultr.data.merging import merge_contexts
@@ -192,6 +192,7 @@ def error_of(counts: Counts, weights: Array) -> float:
     return float((weights - expected)[of_phones].sum() / expected[of_phones].sum())
 
 
+@pytest.mark.statistical
 def test_weights_by_device_are_unbiased_where_one_curve_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +224,7 @@ def test_weights_by_device_are_unbiased_where_one_curve_is_not(
     assert abs(np.mean(estimated)) < abs(np.mean(pooled)) / 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["by device", "estimates by device", "estimate"])
 def test_rankers_sweeps_evaluations_and_audits_take_any_kind(kind: str) -> None:
     bias: Any = BY_DEVICE
@@ -282,6 +284,7 @@ def test_what_does_not_tell_contexts_apart_is_refused() -> None:
         FairRanker(1.0, position_bias=BY_DEVICE, protocol="paper").fit(fultr.read_log(table))
 
 
+@pytest.mark.slow
 def test_a_policy_says_that_it_keeps_only_the_mean_of_its_curves(tmp_path: Path) -> None:
     ranker = FairRanker(1.0, position_bias=BY_DEVICE, l2=0.1).fit(board())
     fultr.save(ranker, tmp_path / "policy.safetensors")
@@ -341,6 +344,7 @@ def test_positions_that_rest_on_few_clicks_are_warned_of() -> None:
 # commands
 
 
+@pytest.mark.slow
 def test_commands_take_one_file_for_all_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, bias, run = written_log(tmp_path / "log.parquet"), tmp_path / "bias.json", tmp_path / "run"
     bias.write_text(json.dumps(BY_DEVICE.to_dict()))
@@ -403,6 +407,7 @@ def test_commands_name_what_the_file_lacks(tmp_path: Path, capsys: pytest.Captur
     assert "browser" in line
 
 
+@pytest.mark.slow
 def test_commands_warn_of_an_imprecise_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, bias = written_log(tmp_path / "log.parquet", 400), tmp_path / "bias.json"
     write_bias(few_clicks(), bias)

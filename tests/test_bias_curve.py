@@ -84,6 +84,7 @@ def test_positions_are_pooled_by_their_clicks_over_their_examinations() -> None:
     assert free.shape == "free"
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("impressions", [800, 3_000])
 def test_a_falling_curve_is_nearer_to_the_truth_than_free_estimates(impressions: int) -> None:
     monotone, free = (
@@ -98,6 +99,7 @@ def test_a_falling_curve_is_nearer_to_the_truth_than_free_estimates(impressions:
         assert values[0] == 1
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("impressions", [800, 3_000])
 def test_intervals_of_the_falling_curve_hold_the_truth_as_often_as_they_say(impressions: int) -> None:
     shares = []
@@ -110,6 +112,7 @@ def test_intervals_of_the_falling_curve_hold_the_truth_as_often_as_they_say(impr
     assert 0.93 - 2 * error <= np.mean(shares) <= 0.99
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "true",
     [
@@ -146,6 +149,7 @@ def test_widened_intervals_hold_percentiles_and_their_mirror_image() -> None:
     assert high == pytest.approx([0.7, 0.5, 1.0])
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("impressions", "most"), [(800, 0.4), (3_000, 0.15)])
 def test_the_tail_does_not_hang_on_the_last_position(impressions: int, most: float) -> None:
     """The error of log v at position 30 is at most about half of what going on from the last value gives."""
@@ -177,6 +181,7 @@ def test_values_move_to_the_law_by_how_imprecise_they_are() -> None:
     assert moved == pytest.approx([1.0, np.sqrt(0.6 * 0.5), 0.25], rel=1e-3)
 
 
+@pytest.mark.statistical
 def test_an_estimate_that_rises_by_more_than_chance_is_said() -> None:
     times = np.full(6, 1_000.0)
     bowed = found(np.array([1000.0, 300, 300, 600, 300, 100]), times, "monotone", np.random.default_rng(0))

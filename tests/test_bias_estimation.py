@@ -140,6 +140,7 @@ def by_regression(seed: int) -> BiasEstimate:
     return estimate_bias_em(random_log(seed, 4_000), relevance="features", resamples=300, seed=seed)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("estimate", "repetitions", "largest_bias"),
     # EM is unbiased only as data grows; what is left of bias is small beside its intervals
@@ -167,6 +168,7 @@ def test_estimates_are_unbiased_and_intervals_cover(
     assert (low[:, 0] == 1).all()
 
 
+@pytest.mark.statistical
 def test_each_method_recovers_the_truth_from_a_large_log() -> None:
     log, rank = swap_log(1, 100_000)
     shown, ranker = ranker_log(1, 100_000)
@@ -182,6 +184,7 @@ def test_each_method_recovers_the_truth_from_a_large_log() -> None:
         assert found.values == pytest.approx(TRUE, rel=0.06)
         assert all(low <= true <= high for low, true, high in zip(found.low, TRUE, found.high, strict=True))
         assert found.insufficient == ()
+        assert found.tail == "error"
         # the truth is no power law, and so many clicks tell
         assert found.power_fit is not None
         assert found.power_fit.p_value < 0.01
@@ -227,6 +230,7 @@ def test_swaps_are_counted_as_defined_also_around_planted_items_and_in_short_lis
         assert found.values[position - 1] == pytest.approx(plain_rates(log, rank, position))
 
 
+@pytest.mark.statistical
 def test_swaps_with_arms_of_their_own_use_these_only() -> None:
     rng = np.random.default_rng(0)
     policy = Swaps(scorer(0))
@@ -242,6 +246,7 @@ def test_swaps_with_arms_of_their_own_use_these_only() -> None:
     assert outside.values[1] == found.values[1]
 
 
+@pytest.mark.statistical
 def test_a_system_whose_users_trust_the_top_does_not_fit() -> None:
     """Where the first position makes the irrelevant look relevant, the two swapped items disagree."""
     policy = Swaps(FixedScorer(lambda features: features[:, 0]))
@@ -475,6 +480,8 @@ def test_positions_without_enough_clicks_are_said_and_not_estimated() -> None:
         estimate_bias_swap(swaps, policy.drawn(swaps)),
     ):
         assert found.insufficient == (3, 5)
+        assert found.tail == "power"  # so that the estimate can be used for the log it came from
+        assert found.to_position_bias().at([5]) > 0
         assert np.isnan(found.values)[[2, 4]].all()
         assert found.clicks[2] == 0
         assert found.impressions[2] == 5_000
@@ -717,6 +724,7 @@ def test_very_many_queries_are_drawn_in_groups() -> None:
     assert drawn.std() == pytest.approx(np.sqrt(values.size) * values.std(), rel=0.08)
 
 
+@pytest.mark.statistical
 def test_residuals_of_chance_are_found_rarely_and_others_often() -> None:
     rng = np.random.default_rng(0)
     mix = rng.normal(size=(6, 3))  # three dimensions in six correlated residuals

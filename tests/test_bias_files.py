@@ -47,6 +47,10 @@ def estimate(*values: float, eta: float = 1.0) -> BiasEstimate:
 
 def test_the_curve_ends_before_the_first_gap() -> None:
     assert estimate(1.0, 0.5, 0.3).to_position_bias() == PositionBias([1.0, 0.5, 0.3])
+    alone = estimate(1.0, NAN, NAN)
+    assert alone.usable_tail == "error"
+    with pytest.raises(InputError, match="only one position has enough data"):
+        alone.to_position_bias("power")
     cut = estimate(1.0, 0.5, NAN, 0.2).to_position_bias()
     assert cut == PositionBias([1.0, 0.5])
     with pytest.raises(InputError, match="lies beyond the position bias"):

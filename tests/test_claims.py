@@ -42,6 +42,8 @@ from fultr.estimators import (
 )
 from tests.reference import all_rankings, evidence_by_row, plackett_luce_probability
 
+pytestmark = pytest.mark.statistical
+
 BIAS = PositionBias.power(1.0)
 LONGEST = 5
 GAIN = 1 / np.log2(1 + np.arange(1, LONGEST + 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fultr import FairRanker
+from fultr import FairRanker, TreeSettings
 from fultr.training import fair_ranker
 from fultr.training.paper_protocol import PaperSettings
 from tests.ranker_contract import Candidate, Contract
@@ -19,9 +19,16 @@ def made(**settings: Any) -> Any:
     return lambda **more: FairRanker(**{**known, **more})
 
 
+SMALL = TreeSettings(rounds=10, min_rows=5, leaves=4)
 CANDIDATES = {
     "linear": Candidate(made(fairness_weight=1.0, l2=[0.001, 0.1])),
     "mlp": Candidate(made(fairness_weight=1.0, model="mlp")),
+    "trees": Candidate(made(fairness_weight=1.0, model="trees", l2=None, trees=SMALL)),
+    "linear+trees": Candidate(made(fairness_weight=1.0, model="linear+trees", trees=SMALL)),
+    "limited trees": Candidate(
+        made(max_disparity=0.05, model="linear+trees", l2=[0.01, 0.1], trees=SMALL, group_blind=True),
+        needs_groups=True,
+    ),
     "max_disparity": Candidate(made(max_disparity=0.05), needs_groups=True),
     "min_utility": Candidate(made(min_utility=0.95), needs_groups=True),
     "confidence": Candidate(made(max_disparity=100.0, confidence=0.9), needs_groups=True),

@@ -79,7 +79,7 @@ def test_concatenating_matches_groups_by_name() -> None:
 def test_concatenating_different_features_is_refused() -> None:
     with pytest.raises(InputError, match="part 2 has other features"):
         concatenate([small(), small(feature_names=("a", "b"))])
-    with pytest.raises(InputError, match="whole numbers in one part and text"):
+    with pytest.raises(InputError, match="integers in one part and text"):
         concatenate([small(query_id=[1, 2]), small(query_id=["1", "2"])])
     with pytest.raises(InputError, match="nothing"):
         concatenate([])
@@ -187,7 +187,7 @@ def test_describe() -> None:
         ({"group": [0, 1]}, "one value for each of 5 rows"),
         ({"group_names": ("a", "a")}, "must differ"),
         ({"query_id": [1]}, "one value for each of 2 lists"),
-        ({"query_id": [1, None]}, "row 2, column 'query_id': ids must be all whole numbers or all text"),
+        ({"query_id": [1, None]}, "row 2, column 'query_id': ids must be all integers or all text"),
         ({"query_id": [1.5, 2.5]}, "column 'query_id'"),
         ({"query_id": ["a", 1]}, "column 'query_id'"),
         ({"query_id": [[1], [2]]}, "one value for each row"),
@@ -195,9 +195,9 @@ def test_describe() -> None:
         ({"feature_names": ("a",)}, "2 features need as many different names"),
         ({"feature_names": ("a", "a")}, "2 features need as many different names"),
         ({"group_columns": (2,)}, "must lie in 0..1"),
-        ({"group_columns": (0.5,)}, "column 'group_columns': must be whole numbers"),
-        ({"offsets": [0, 1.5, 5]}, "column 'offsets': must be whole numbers"),
-        ({"offsets": ["a"]}, "column 'offsets': must be whole numbers"),
+        ({"group_columns": (0.5,)}, "column 'group_columns': must be integers"),
+        ({"offsets": [0, 1.5, 5]}, "column 'offsets': must be integers"),
+        ({"offsets": ["a"]}, "column 'offsets': must be integers"),
         ({"relevance": ["a"] * 5}, "column 'relevance': must be numbers"),
         ({"relevance": ["1", None, 0, 0, 0]}, "column 'relevance': must be numbers"),
         ({"relevance": [0, 0, 0, 0, 1e39]}, "row 5, column 'relevance'"),

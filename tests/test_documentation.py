@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
+import inspect
+import itertools
 import os
 import pkgutil
+import random
 import re
+import runpy
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import matplotlib
+import numpy as np
 import pytest
+import torch
 
 import fultr
+from tests.commands import result_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 MODULES = sorted(module.name for module in pkgutil.walk_packages(fultr.__path__, "fultr."))
 
 
@@ -28,45 +41,130 @@ def blocks(language: str) -> list[tuple[Path, str]]:
     ]
 
 
-FEW_CLICKS = "ignore:the disparity of the most useful policy"
-"""Logs of examples are small, and training says so."""
+COMMANDS = [(page, code) for page, code in blocks("sh") if code.startswith("fultr ")]
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("python"))
-def test_python_examples_run_and_print_what_they_say(tmp_path: Path, page: Path, code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", FEW_CLICKS, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{page}: {done.stderr}"
+def named(found: list[tuple[Path, str]]) -> list[Any]:
+    """Return the arguments of a test for each block, named by its page and where it starts."""
+    return [pytest.param(page, code, id=f"{page.name}-{line_of(page, code)}") for page, code in found]
+
+
+def line_of(page: Path, code: str) -> int:
+    text = page.read_text(encoding="utf-8")
+    return text[: text.index(code)].count("\n") + 1
+
+
+def state_of_process() -> dict[str, Any]:
+    """What an example could change for those that run after it."""
+    return {
+        "environment": {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+        "path": list(sys.path),
+        "random": random.getstate(),
+        "numpy": repr(np.random.get_state()),  # noqa: NPY002
+        "errors": np.geterr(),
+        "torch": (torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()),
+        "matplotlib": dict(matplotlib.rcParams),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in a new folder, in a process that examples leave as it was; layers of torch are drawn alike."""
+    monkeypatch.chdir(tmp_path)
+    before = state_of_process()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield tmp_path
+    assert state_of_process() == before
+    assert Path.cwd() == tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "code"), named(blocks("python")))
+def test_python_examples_run_and_print_what_they_say(
+    folder: Path, capsys: pytest.CaptureFixture[str], page: Path, code: str
+) -> None:
+    """Warnings are errors, as in all tests."""
+    exec(compile(code, page.name, "exec", dont_inherit=True), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
     for line in re.findall(r"^print\(.*#\s*(<.*>)$", code, re.MULTILINE):
-        assert line in done.stdout, f"{page} says {line}, but it printed {done.stdout}"
+        assert line in printed, f"{page} says {line}, but it printed {printed}"
 
 
-@pytest.mark.parametrize(("page", "code"), [found for found in blocks("sh") if found[1].startswith("fultr ")])
-def test_shell_examples_run(tmp_path: Path, page: Path, code: str) -> None:
+def attributes_of_fultr(tree: ast.AST) -> Iterator[list[str]]:
+    """Yield the names behind `fultr` wherever an attribute of it is used, the first one first."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.insert(0, node.attr)
+            node = node.value
+        if names and isinstance(node, ast.Name) and node.id == "fultr":
+            yield names
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    named([*blocks("python"), *((script, script.read_text(encoding="utf-8")) for script in SCRIPTS)]),
+)
+def test_examples_use_public_names_that_need_no_import_elsewhere(page: Path, code: str) -> None:
+    """Where much has been imported before, `fultr.x` works even if `import fultr` does not bring it."""
+    for names in attributes_of_fultr(ast.parse(code)):
+        owner: Any = fultr
+        for name in names:
+            assert name in owner.__all__, f"{page}: {owner.__name__}.{name}"
+            owner = getattr(owner, name)
+            if not inspect.ismodule(owner):
+                break
+
+
+def test_public_names_come_with_the_import() -> None:
+    code = "import fultr\nfor name in fultr.__all__: getattr(fultr, name)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def words_of(line: str) -> list[str]:
+    """Split a line as a shell does, without its comment; operators are words of their own."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
+def is_one_command(line: str) -> bool:
+    """Whether a line calls `fultr` and asks nothing of the shell: no pipe, file, variable or pattern."""
+    return line.startswith("fultr ") and not set("|&;<>()$`*?") & set("".join(words_of(line)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "code"), named(COMMANDS))
+def test_shell_examples_run(folder: Path, capsys: pytest.CaptureFixture[str], page: Path, code: str) -> None:
+    """Plain commands run in this process, and what needs a shell in one."""
+    lines = [line for line in code.splitlines() if words_of(line)]
+    for plain, group in itertools.groupby(lines, is_one_command):
+        if plain:
+            for line in group:
+                exit_code, _, error = result_of(capsys, *words_of(line)[1:])
+                assert exit_code == 0, f"{page}: {line}: {error}"
+        else:
+            run_in_shell(folder, "\n".join(group))
+
+
+def run_in_shell(folder: Path, code: str) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = ["bash", "-euo", "pipefail", "-c", code]
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{page}: {done.stderr}"
+    assert done.returncode == 0, f"{code}: {done.stderr}"
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_example_scripts_run(tmp_path: Path, script: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_example_scripts_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", MODULES)

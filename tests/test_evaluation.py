@@ -639,6 +639,7 @@ def test_resampled_means_are_those_of_queries_drawn_one_after_another() -> None:
     )
 
 
+@pytest.mark.statistical
 def test_resampled_means_vary_as_means_of_clusters_do() -> None:
     rng = np.random.default_rng(1)
     of_queries = rng.normal(size=400)
@@ -728,6 +729,7 @@ def test_bounds_of_a_sum_of_squares_are_those_of_a_fine_grid() -> None:
 # coverage
 
 
+@pytest.mark.statistical
 def test_intervals_of_the_signed_disparity_and_of_utility_cover() -> None:
     population, rng = world(3000), np.random.default_rng(11)
     policy = PlackettLuce(by_first)
@@ -761,6 +763,7 @@ def many_small_logs(groups: int, sets: int, queries: int) -> tuple[Any, NDArray[
     return zip(columns, evidence.impressions.numpy().reshape(sets, queries), strict=True), of_pairs
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("groups", "least"), [(2, 930), (4, 910)])
 def test_intervals_from_clicks_cover_each_pair_and_bands_all_of_them(groups: int, least: int) -> None:
     # of four groups, a pair is together in few of the 150 lists, and percentiles are a little narrow
@@ -815,10 +818,10 @@ def test_errors_say_what_is_wrong() -> None:
         (run(position_bias=short), "position 3 lies beyond the position bias"),
         (run(noise=NOISE), "'noise': relevances have no click noise"),
         (run(given=log, noise=0.1), "'noise': must be a ClickNoise.*got 0.1"),
-        (run(at=0), "'at': must be a whole number, 1 or more.*got 0"),
-        (run(at=2.5), "'at': must be a whole number"),
+        (run(at=0), "'at': must be an integer, 1 or more.*got 0"),
+        (run(at=2.5), "'at': must be an integer"),
         (run(intervals=95), "'intervals': must lie between 0 and 1.*got 95"),
-        (run(resamples=0), "'resamples': must be a whole number, 1 or more"),
+        (run(resamples=0), "'resamples': must be an integer, 1 or more"),
         (run(seed=-1), "'seed'"),
         (run(accuracy="half"), "'accuracy': must be 'single' or 'double'.*got 'half'"),
         (lambda: resampled_means([1.0], [1], [0]), r"'contributions': must be lists x quantities"),

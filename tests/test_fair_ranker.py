@@ -570,7 +570,7 @@ def test_bare_features_are_one_list(log: ClickLog) -> None:
     positions = ranker.rank(rows)
     assert np.argsort(positions).tolist() == np.argsort(-ranker.predict(rows), kind="stable").tolist()
     assert ranker.sample_rankings(rows, 3, seed=1).shape == (3, 5)
-    with pytest.raises(InputError, match=r"column 'n': must be a whole number, 1 or more \(got 1.5\)"):
+    with pytest.raises(InputError, match=r"column 'n': must be an integer, 1 or more \(got 1.5\)"):
         ranker.sample_rankings(rows, 1.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="column 'seed'"):
         ranker.sample_rankings(rows, seed=-1)

@@ -12,7 +12,7 @@ import pytest
 
 import fultr
 from fultr import FairRanker, InputError, PositionBias
-from fultr.audit import audit
+from fultr.audits import audit
 from fultr.logs.frames import GivenItems, is_frame, items_of, source_of_frame
 from tests.shown_jobs import FEATURES, job_board
 

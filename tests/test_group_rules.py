@@ -106,6 +106,13 @@ def test_commands_take_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "2 > quantile 0.8",
         "2 <= quantile 0.8",
     )
+    methods = ("--methods", "propensity-svm", "--out", tmp_path / "compared")
+    compared = ("compare", log, "--test", letor, *methods)
+    (row,) = json_of(capsys, *compared, *rule)["policies"]
+    assert row["disparity_low"] < row["disparity"] < row["disparity_high"]
+    # LETOR text has no groups: no disparity would be measured, as if all was fair
+    assert "--test: has no groups, though the log has" in (line := refusal(capsys, *compared))
+    assert "(--group-by makes them)" in line
     for command in (("evaluate", run, log), ("convert", log, tmp_path / "other.parquet")):
         assert "--group-by is for labelled data" in refusal(capsys, *command, *rule)
     line = refusal(capsys, "evaluate", run, letor, "--group-by", "feature 9 > 3")

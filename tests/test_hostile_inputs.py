@@ -19,6 +19,7 @@ import pytest
 
 from fultr import InputError, datasets, read_letor, read_log
 from fultr.cli.main import run
+from tests.commands import refusal
 
 GOOD: dict[str, list[Any]] = {
     "impression_id": [1, 1, 2, 2],
@@ -48,9 +49,9 @@ TABLES: list[tuple[str, dict[str, list[Any]], int | None, str, str | None, str]]
     ("missing column", without("click"), None, "click", None, "the column is missing"),
     ("misspelt column", without("click", clik=[0, 1, 0, 0]), None, "click", None, "is 'clik' meant?"),
     ("position is text", changed("position", 2, "two"), 2, "position", "'two'", "must be a number"),
-    ("position is zero", changed("position", 2, 0), 2, "position", "0", "whole number from 1"),
-    ("position is negative", changed("position", 3, -4), 3, "position", "-4", "whole number from 1"),
-    ("position is a fraction", changed("position", 3, 1.5), 3, "position", "1.5", "whole number from 1"),
+    ("position is zero", changed("position", 2, 0), 2, "position", "0", "integer from 1"),
+    ("position is negative", changed("position", 3, -4), 3, "position", "-4", "integer from 1"),
+    ("position is a fraction", changed("position", 3, 1.5), 3, "position", "1.5", "integer from 1"),
     ("position twice", changed("position", 2, 1), 2, "position", "1", "taken in row"),
     ("click is two", changed("click", 2, 2), 2, "click", "2", "must be 0 or 1"),
     ("click is text", changed("click", 1, "yes"), 1, "click", "'yes'", "must be a number"),
@@ -91,14 +92,7 @@ def write(table: dict[str, list[Any]], path: Path) -> Path:
 
 def refused_by_command(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: object) -> str:
     """Run a command that must refuse its input: exit code 2, one line, nothing written."""
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    code = run([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    assert code == 2, captured.err
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1, captured.err
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    return captured.err.strip()
+    return refusal(capsys, *arguments, unchanged=folder).strip()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -215,7 +209,7 @@ FILES: list[tuple[Callable[[Path], Path], str]] = [
     (make_twice_named, "column 'click': two columns have this name"),
     (make_uneven_lists, "row 2, column 'features': there are 1 features, but 2 in row 1"),
     (make_lists_of_text, "column 'features': must be lists of numbers"),
-    (make_float_ids, "row 1, column 'query_id': ids must be whole numbers or text, not double"),
+    (make_float_ids, "row 1, column 'query_id': ids must be integers or text, not double"),
     (lambda folder: folder / "nothing.csv", "no such file"),
     (lambda folder: folder, "is a folder"),
 ]
@@ -255,7 +249,7 @@ def test_documents_that_the_second_table_lacks_are_named(
     assert line == f"fultr: {log}, {problem}"
     numbered = write({"query_id": [1], "doc_id": ["a"], "price": [1.0]}, tmp_path / "numbered.parquet")
     line = refused_by_command(capsys, tmp_path, "inspect", log, "--items", numbered)
-    assert "column 'query_id': the ids are string here, but int64 where they came before" in line
+    assert "column 'query_id': the ids are text here, but integers before" in line
 
 
 @pytest.mark.parametrize(
@@ -360,7 +354,7 @@ def test_large_seeds_and_lists_without_features(tmp_path: Path, capsys: pytest.C
 def test_unwritable_places_are_named_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fultr.cli.simulate.load", lambda *_, **__: pytest.fail("the work was started"))
+    monkeypatch.setattr("fultr.datasets.load_dataset", lambda *_, **__: pytest.fail("the work was started"))
     for name, problem in (("log.xlsx", ".parquet or .csv"), ("nowhere/log.parquet", "folder does not exist")):
         line = refused_by_command(
             capsys, tmp_path, "simulate", "german", "--clicks", 5, "--out", tmp_path / name

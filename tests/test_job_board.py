@@ -14,7 +14,7 @@ import torch
 
 import fultr
 from fultr import Counts
-from fultr.audit import logged_disparity_finding
+from fultr.audits import logged_disparity_finding
 from fultr.clicks import judge_readiness
 from fultr.estimators import list_disparity_bounds, policy_aware_evidence
 from fultr.expectation import examination_weights

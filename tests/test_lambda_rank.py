@@ -326,6 +326,7 @@ def lost_to_clicks(eta: float) -> Array:
     return np.array(lost)
 
 
+@pytest.mark.statistical
 def test_position_bias_misleads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lambda_rank, "MOST_ROUNDS", 20)
     biased, unbiased = lost_to_clicks(2.0), lost_to_clicks(0.0)

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from fultr import InputError
 from fultr.training import lbfgs
 from fultr.training.lbfgs import Search, minimise, start
 
@@ -138,16 +139,41 @@ def test_a_search_goes_on_from_any_step_as_if_never_stopped() -> None:
     for state in kept:
         assert {values.dtype for values in state.values()} <= {np.dtype(np.float64), np.dtype(np.int64)}
         again = minimise(
-            Each(*functions), Search.from_tensors(state), tolerance=1e-14, most_iterations=500
+            Each(*functions), Search.from_tensors(state, points), tolerance=1e-14, most_iterations=500
         ).to_tensors()
         for name, values in whole.to_tensors().items():
             np.testing.assert_array_equal(again[name], values, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("point", np.zeros((1, 3))),
+        ("point", np.full((1, 2), np.nan)),
+        ("gradient", np.zeros((2, 2))),
+        ("value", np.zeros(1, dtype=np.int64)),
+        ("moves", np.zeros((1, 3, 2))),
+        ("curvature", None),
+        ("iterations", np.zeros(1)),
+        ("running", np.zeros(2, dtype=np.int64)),
+        ("marks", np.zeros((1, 1, 2))),
+    ],
+)
+def test_the_state_of_another_search_is_refused(name: str, values: Any) -> None:
+    points = np.zeros((1, 2))
+    state = start(Each(rosenbrock), points).to_tensors()
+    Search.from_tensors(state, points)
+    changed = {key: kept for key, kept in {**state, name: values}.items() if kept is not None}
+    with pytest.raises(InputError, match=rf"column '{name}'.*no state of this training"):
+        Search.from_tensors(changed, points)
+
+
 def test_what_a_search_was_taken_up_from_is_not_changed() -> None:
     state = start(Each(rosenbrock), np.zeros((1, 2))).to_tensors()
     before = {name: values.copy() for name, values in state.items()}
-    minimise(Each(rosenbrock), Search.from_tensors(state), tolerance=1e-9, most_iterations=5)
+    minimise(
+        Each(rosenbrock), Search.from_tensors(state, np.zeros((1, 2))), tolerance=1e-9, most_iterations=5
+    )
     for name, values in before.items():
         np.testing.assert_array_equal(state[name], values)
 
@@ -238,5 +264,5 @@ def test_a_search_that_goes_on_keeps_its_points_on_the_way() -> None:
     whole = minimise(Each(function), start(Each(function), points, 2), **settings)
     left = minimise(Each(function), start(Each(function), points, 2), **{**settings, "most_iterations": 5})
     left.running[:] = True
-    resumed = minimise(Each(function), Search.from_tensors(left.to_tensors()), **settings)
+    resumed = minimise(Each(function), Search.from_tensors(left.to_tensors(), points, 2), **settings)
     np.testing.assert_array_equal(resumed.marks, whole.marks)

@@ -405,7 +405,7 @@ def test_times_with_a_zone_become_utc(tmp_path: Path) -> None:
     for wrong, row in ((["1", "2", "3", "monday", "5"], 4), (["2024-05-01"] * 4 + ["2024-05-01T10:00Z"], 5)):
         with pytest.raises(InputError, match=f"row {row}, column 'timestamp': .*all of one form"):
             read_log(long_table(timestamp=wrong))
-    with pytest.raises(InputError, match="whole numbers or dates, not double"):
+    with pytest.raises(InputError, match="integers or dates, not double"):
         read_log(long_table(timestamp=[0.5] * 5))
     with pytest.raises(InputError, match="row 5, column 'timestamp': .*64 bits"):
         read_log(long_table(timestamp=pa.array([1, 1, 1, 1, 2**63], type=pa.uint64())))
@@ -415,7 +415,7 @@ def test_whole_numbers_and_dates_in_different_batches_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_files, "ROWS_A_BATCH", 2)
-    with pytest.raises(InputError, match="row 3, column 'timestamp': must be all whole"):
+    with pytest.raises(InputError, match="row 3, column 'timestamp': must be all integers"):
         read_log(long_table(timestamp=["1", "1", *["2024-05-01"] * 3]))
 
 

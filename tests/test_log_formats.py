@@ -578,7 +578,7 @@ def test_weights_for_lightgbm_are_what_they_are_said_to_be(tmp_path: Path) -> No
 def ubi_records(log: ClickLog, *, base: int = 1, whole: bool = False) -> tuple[list[Any], list[Any]]:
     """The searches and events of a log, with impressions, and other events that say nothing.
 
-    With `whole`, documents are whole numbers, which events write as text, as the schema lets them.
+    With `whole`, documents are integers, which events write as text, as the schema lets them.
     """
     data, queries, events = log.data, [], []
     assert data.query_id is not None

@@ -45,6 +45,7 @@ def test_at_position_one_the_interval_is_wilsons() -> None:
     assert (estimate.planted, estimate.clicks) == (50, 7)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("eps", [0.02, 0.1, 0.3])
 def test_interval_covers_the_true_noise(eps: float) -> None:
     """T6: eps- is recovered from planted items; its interval covers in 93 to 97% of 2,000 repetitions."""
@@ -61,6 +62,7 @@ def test_interval_covers_the_true_noise(eps: float) -> None:
     assert abs(np.mean(estimates) - eps) <= 3 * np.std(estimates) / np.sqrt(repetitions)
 
 
+@pytest.mark.statistical
 def test_simulated_intervention_recovers_the_noise() -> None:
     data = RankingDataset(np.zeros((200, 1)), np.arange(0, 201, 10), relevance=np.tile([1, 0, 0, 0, 0], 40))
     log = simulate_clicks(
@@ -98,6 +100,7 @@ def test_no_clicks_and_all_clicks_give_sensible_intervals() -> None:
     assert every.eps_minus == every.high == 1
 
 
+@pytest.mark.statistical
 def test_noise_by_position_is_recovered_and_its_intervals_cover() -> None:
     """The interval of each position covers in 95% of 1,000 repetitions, within 2% and four errors."""
     rng = np.random.default_rng(3)

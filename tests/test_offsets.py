@@ -17,6 +17,9 @@ from fultr.evaluation.bootstrap import resampled_errors
 from fultr.evaluation.clustered import Estimates, disparity_estimates, root_bounds, utility_estimates
 from fultr.evaluation.clusters import clusters_of
 from fultr.expectation import examination_weights, expected_weights
+from fultr.training.goals import squared
+from fultr.training.offsets import OffsetSearch
+from fultr.training.task import Task, Weighing
 
 BIAS = PositionBias.power(1.0)
 
@@ -78,6 +81,28 @@ def test_a_limit_holds_on_the_clicks_and_costs_as_little_as_can_be(groups: int) 
             if abs(float(tried.disparity)) <= limit:
                 best = max(best, tried.dcg)
         assert found.dcg >= best - 1e-3
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_offsets_that_are_searched_are_as_useful_as_those_of_a_grid(groups: int) -> None:
+    """From no offsets at all, the search put one group of three above the others, and stayed there."""
+    data = fultr.datasets.synthetic(queries=100, groups=groups, features=10, list_length=10, seed=1).train
+    log = fultr.simulate_clicks(data, RandomRanking(), BIAS, clicks=600, seed=1).compact()
+    task = Task.of(log, Weighing(position_bias=BIAS))
+    search = OffsetSearch(task, 2 * np.random.default_rng(0).normal(size=task.data.rows))
+    steps = np.linspace(-2.0, 6.0, 9)
+    grid = np.stack(np.meshgrid(*[steps] * (groups - 1)), axis=-1).reshape(-1, groups - 1)
+    utility, disparity = search.solver.measure(grid)
+    for price in (0.0, 0.01, 0.1):
+        found = search.solver.measure(search.priced(price)[None])
+        best = (utility - price * squared(disparity)).max()
+        assert found.utility[0] - price * squared(found.disparity)[0] >= best - 1e-3
+    path = search.solver.measure(search.path())
+    root = np.sqrt(squared(path.disparity))
+    assert (np.diff(root) <= 1e-4).all()
+    assert (np.diff(path.utility) <= 1e-4).all()
+    assert root[-1] <= np.sqrt(squared(disparity)).min() + 1e-4
+    assert np.unique(root.round(3)).size >= 8
 
 
 class _Known:
@@ -280,6 +305,7 @@ def test_ids_that_only_number_the_candidates_of_a_query_connect_nothing() -> Non
     assert np.unique(clusters_of(pairs).of_list).size == 30
 
 
+@pytest.mark.statistical
 def test_bounds_hold_for_all_policies_at_once() -> None:
     rng = np.random.default_rng(9)
     root = rng.normal(size=(5, 5))

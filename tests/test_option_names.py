@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 import fultr
 from fultr import FairRanker, PositionBias, count, save, write_dataset
-from fultr.cli.main import app, options_of
+from fultr.cli.main import command_line, options_of
 from fultr.cli.option_names import OPTIONS, in_option_names
 from fultr.cli.propensity_tables import OPTION_OF
 from fultr.errors import InputError
@@ -161,7 +160,7 @@ def test_an_error_about_data_stays_as_it_is() -> None:
 
 
 def test_every_option_named_is_one() -> None:
-    known = getattr(typer.main.get_command(app), "commands", {})
+    known = getattr(command_line(), "commands", {})
     every = {option for name in known for option in options_of([name]).values()}
     named = {part for option in OPTIONS.values() for part in option.split() if part.startswith("--")}
     assert named <= every

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from fultr import ClickLog, Counts, FairRanker, InputError, count, load, read_log, save, sweep
-from fultr.audit import audit, read_audit, write_audit
+from fultr.audits import audit, read_audit, write_audit
 from fultr.baselines import PGRank
-from fultr.report import report_on_audit
+from fultr.reports import report_on_audit
 from fultr.training.overlap import content_digest, overlap_with_training, training_evidence
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from tests import commands

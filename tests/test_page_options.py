@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import typer
 
 from fultr import (
     Counts,
@@ -24,7 +24,7 @@ from fultr import (
     save,
     write_dataset,
 )
-from fultr.cli.main import app, options_of
+from fultr.cli.main import command_line, options_of
 from fultr.clicks.examination import with_examination
 from fultr.experiments.comparison import compare
 from tests.commands import json_of, refusal, result_of
@@ -70,7 +70,7 @@ def test_the_table_of_pages_names_every_command_and_says_which_have_a_depth() ->
         for names, depth in re.findall(r"^\| (`[^|]+) \|([^|]+)\|", page, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", names)
     }
-    commands = getattr(typer.main.get_command(app), "commands", {})
+    commands = getattr(command_line(), "commands", {})
     assert has_depth == {
         name: any("--depth" in option.opts for option in command.params) for name, command in commands.items()
     }
@@ -153,6 +153,13 @@ def test_top_k_of_evaluate_cuts_utility_and_not_exposure(
     assert "--at " not in out
 
 
+def test_evaluate_says_what_was_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("evaluate", folder / "policy.safetensors", folder / "jobs.parquet", "--eta", 1)
+    notes = json_of(capsys, *arguments, "--shown-only")["notes"]
+    assert any("were never shown and are left out" in note for note in notes)
+    assert not any("are left out" in note for note in json_of(capsys, *arguments)["notes"])
+
+
 def test_compare_judges_the_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, truth = folder / "jobs.parquet", folder / "truth.parquet"
     arguments = (
@@ -168,7 +175,10 @@ def test_compare_judges_the_page(folder: Path, tmp_path: Path, capsys: pytest.Ca
         tmp_path / "c",
     )
     named = ("--features", ",".join(FEATURES))
-    rows = json_of(capsys, *arguments, *named, "--top-k", 5, "--depth", 20, "--shown-only")["policies"]
+    page = ("--top-k", 5, "--depth", 20, "--shown-only", "--json")
+    _, out, said = result_of(capsys, *arguments, *named, *page)
+    assert "were never shown and are left out" in said
+    rows = json.loads(out)["policies"]
     shown = read_log(log, features=list(FEATURES)).shown_only()
     truth_lists = job_board(queries=12, impressions=600, variety=0.3).truth
     expected = compare(shown, truth_lists, ["group-blind"], position_bias=BIAS, top_k=5, depth=20)

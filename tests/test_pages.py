@@ -21,7 +21,7 @@ from fultr import (
     RandomRanking,
     RankingDataset,
 )
-from fultr.audit import audit
+from fultr.audits import audit
 from fultr.data.merging import merge_contexts
 from fultr.estimators import (
     disparity,
@@ -124,6 +124,7 @@ def test_the_estimator_follows_from_what_the_log_shows() -> None:
     assert bare.shown.tolist() == page.shown().tolist()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("noise", [None, ClickNoise(0.9, 0.2)])
 def test_policy_aware_merit_is_unbiased_for_every_item_that_was_shown(noise: ClickNoise | None) -> None:
     """Weights of logged positions alone are far too small for an item that is shown now and then."""

@@ -32,6 +32,7 @@ def shown_items(positions: np.ndarray) -> tuple[int, ...]:
     return tuple(item for item in np.argsort(positions).tolist() if positions[item] > 0)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("top_k", [None, 1, 2, 3, 4, 9])
 def test_samples_follow_the_model(scores: list[float], top_k: int | None) -> None:
@@ -74,12 +75,14 @@ def test_a_score_far_above_the_others_always_comes_first(length: int) -> None:
     assert (drawn(scores, 200)[:, 3] == 1).all()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("height", [0.0, 1e30])
 def test_ties_at_any_height_are_broken_evenly(height: float) -> None:
     first = (drawn([height] * 60, 6_000) == 1).sum(axis=0)
     assert stats.chisquare(first).pvalue > 1e-4
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("length", [2, 60])
 def test_rounding_of_large_scores_does_not_disturb_the_order(length: int) -> None:
     # at 1e16 a double is a multiple of 2, and so is an arrival: what is rounded off decides

@@ -34,7 +34,7 @@ from fultr import (
     write_letor,
     write_log,
 )
-from fultr.data.feature_names import matching_columns
+from fultr.logs.features import matching_columns
 from fultr.policy import log_prob_of_positions, ranking_log_prob, sample_positions
 from fultr.policy.ranking_files import read_scored
 from tests import commands
@@ -200,7 +200,7 @@ def test_rankings_are_those_of_the_plackett_luce_model_of_the_seed(
         in_order = documents[own][np.argsort(positions[own])]
         assert shown["doc_id"].tolist() == in_order[-5:].tolist()
     for cells in (1, 50, 333):  # within a list, a list or two, several lists
-        monkeypatch.setattr("fultr.cli.rank.CELLS_A_BLOCK", cells)
+        monkeypatch.setattr("fultr.policy.drawn_rankings.CELLS_A_BLOCK", cells)
         assert result_of(capsys, *arguments)[1] == first
     monkeypatch.setattr("fultr.policy.ranking_files.ROWS_A_GROUP", 90)
     out = tmp_path / "rankings.parquet"
@@ -212,6 +212,7 @@ def test_rankings_are_those_of_the_plackett_luce_model_of_the_seed(
     assert (tmp_path / "rankings.csv").read_text() == first
 
 
+@pytest.mark.statistical
 def test_the_first_position_follows_the_softmax(
     held_out: RankingDataset,
     ranker: FairRanker,
@@ -303,7 +304,7 @@ def test_rotated_rankings_are_those_of_the_library(
     found[table["sample"] - 1, [row[both] for both in shown]] = table["position"]
     np.testing.assert_array_equal(found, expected)
     for cells in (1, 50, 333):
-        monkeypatch.setattr("fultr.cli.rank.CELLS_A_BLOCK", cells)
+        monkeypatch.setattr("fultr.policy.drawn_rankings.CELLS_A_BLOCK", cells)
         pd.testing.assert_frame_equal(table_of(capsys, *arguments), table)
 
 
@@ -710,8 +711,8 @@ def test_what_fails_midway_leaves_the_old_file(
             raise RuntimeError("surprise")
         return log_prob_of_positions(*arguments)
 
-    monkeypatch.setattr("fultr.cli.rank.log_prob_of_positions", fail_later)
-    monkeypatch.setattr("fultr.cli.rank.CELLS_A_BLOCK", 20)
+    monkeypatch.setattr("fultr.policy.drawn_rankings.log_prob_of_positions", fail_later)
+    monkeypatch.setattr("fultr.policy.drawn_rankings.CELLS_A_BLOCK", 20)
     code, _, err = result_of(capsys, "rank", policy, items, "--out", out)
     assert code == 1
     assert "surprise" in err

@@ -188,6 +188,7 @@ def test_labelled_lists_are_fitted_by_least_squares() -> None:
     np.testing.assert_allclose(ranker.predict(data), data.relevance, atol=5e-3)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_relevance_is_recovered_from_many_clicks(model: str) -> None:
     data = logistic_lists(lists=60)

@@ -28,10 +28,10 @@ from fultr import (
     write_dataset,
     write_log,
 )
-from fultr.audit import Estimate, audit, read_audit, write_audit
+from fultr.audits import Estimate, audit, read_audit, write_audit
 from fultr.cli.main import run
 from fultr.errors import InputError
-from fultr.report import (
+from fultr.reports import (
     find_inputs,
     page_of,
     read_run,
@@ -40,7 +40,7 @@ from fultr.report import (
     run_of_frontier,
     write_report,
 )
-from fultr.report.content import (
+from fultr.reports.content import (
     MEASURES,
     Detail,
     Group,
@@ -54,10 +54,10 @@ from fultr.report.content import (
     shortened,
     within,
 )
-from fultr.report.examples import examples_of
-from fultr.report.page import LARGEST, embedded, filled
-from fultr.report.run_report import detailed
-from fultr.report.sentences import number_text, share_text, summary_of_run
+from fultr.reports.examples import examples_of
+from fultr.reports.page import LARGEST, embedded, filled
+from fultr.reports.run_report import detailed
+from fultr.reports.sentences import number_text, share_text, summary_of_run
 from fultr.training import sweep
 from tests.commands import json_of, refusal, result_of
 
@@ -424,11 +424,11 @@ def test_a_page_stays_small_and_says_what_it_leaves_out(monkeypatch: pytest.Monk
     whole = page_of(report)
     assert held(whole) == (40, 20)
     for most, expected in ((len(whole), (40, 20)), (len(whole) - 1, (20, 10))):
-        monkeypatch.setattr("fultr.report.page.LARGEST", most)
+        monkeypatch.setattr("fultr.reports.page.LARGEST", most)
         smaller = page_of(report)
         assert held(smaller) == expected
         assert len(smaller) <= most
-    monkeypatch.setattr("fultr.report.page.LARGEST", 10_000)
+    monkeypatch.setattr("fultr.reports.page.LARGEST", 10_000)
     with pytest.raises(InputError, match="there are 3 rankings; report on fewer"):
         page_of(report)
 

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from fultr import PositionBias, RandomRanking, RankingDataset, datasets, simulate_clicks, write_log
-from fultr.audit import audit, write_audit
+from fultr.audits import audit, write_audit
 from fultr.cli.main import run
-from fultr.report.sentences import number_text
+from fultr.reports.sentences import number_text
 from tests.browser import BROWSERS, DESKTOP, PHONE, Browser
+
+pytestmark = pytest.mark.browser
 
 HOSTILE = ["</script><script>alert(1)</script>", "<img src=x onerror=alert(2)> \"'&amp;"]
 """Names of groups that would run as scripts where they are not escaped."""

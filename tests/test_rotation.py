@@ -38,6 +38,7 @@ def off(positions: NDArray[np.int32], target: NDArray[np.float64], data: Ranking
     return float(np.abs(np.bincount(cell, weights=mean - target)).mean())
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("n", [4, 8, 16])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
 def test_groups_are_nearer_to_their_exposure_than_by_draws(n: int, spread: float) -> None:

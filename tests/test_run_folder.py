@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fultr import ClickLog, FairRanker, InputError, PositionBias, RandomRanking, WriteError, datasets
+from fultr import (
+    ClickLog,
+    FairRanker,
+    InputError,
+    PositionBias,
+    RandomRanking,
+    TreeSettings,
+    WriteError,
+    datasets,
+)
 from fultr import simulate_clicks as simulate
 from fultr.training import fair_ranker
 from fultr.training.checkpoints import Tensors
@@ -227,7 +236,7 @@ def test_what_cannot_be_written_leaves_the_last_state(
 
     with RunFolder.open(tmp_path, CONFIG, checkpoint_every=0) as folder:
         folder.save("stage", lambda: state(1.0), finished=False)
-        for broken in ("fultr.files.tempfile.mkstemp", "fultr.files.os.fsync"):
+        for broken in ("fultr.files.os.open", "fultr.files.os.fsync"):
             with monkeypatch.context() as patch:
                 patch.setattr(broken, refuse)
                 with pytest.raises(WriteError, match="cannot be written: not today"):
@@ -263,9 +272,14 @@ class Crashing(RunFolder):
 
 
 SHORT = PaperSettings(validate_every=8, patience=2, most_steps=48, samples=4, window=8)
+TREES = TreeSettings(rounds=25, min_rows=5, leaves=4, column_share=0.7, row_share=0.7)
 RANKERS: dict[str, Callable[[], FairRanker]] = {
     "linear": partial(FairRanker, max_disparity=0.25, l2=[0.01, 0.1]),
     "mlp": partial(FairRanker, fairness_weight=1.0, model="mlp", hidden=(2,), l2=[0.1, 0.3]),
+    "trees": partial(FairRanker, fairness_weight=1.0, model="trees", trees=TREES),
+    "linear+trees": partial(
+        FairRanker, max_disparity=0.25, model="linear+trees", l2=[0.01, 0.1], trees=TREES
+    ),
     "fairest": partial(FairRanker, min_utility=0.9, l2=0.1, entropy_weight=0.01),
     "paper": partial(FairRanker, fairness_weight=1.0, protocol="paper", l2=[0.0, 0.01]),
     "paper mlp": partial(FairRanker, protocol="paper", model="mlp", hidden=(2,), l2=[0.0, 0.01]),

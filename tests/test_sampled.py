@@ -112,6 +112,7 @@ def _standardised(draws: Floats, truth: Floats) -> Floats:
     return np.asarray(np.where(np.abs(error) < 1e-12, 0.0, error / np.maximum(spread, 1e-300)))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("name", SMALL_LISTS)
 def test_rankings_have_plackett_luce_probabilities(name: str) -> None:
     scores = np.array(SMALL_LISTS[name])
@@ -135,6 +136,7 @@ def test_long_lists_are_ranked_whole(length: int, score_range: float) -> None:
     assert len({tuple(ranking) for ranking in order}) == (5 if score_range == 1.0 else 1)
 
 
+@pytest.mark.statistical
 def test_first_places_of_a_long_list() -> None:
     scores = np.zeros(LONGEST_COUNTED + 44)
     scores[7] = np.log(scores.size)
@@ -176,6 +178,7 @@ def test_centred_scores_keep_order_ties_and_small_gaps(score_range: float, seed:
             assert kept == pytest.approx(gaps if np.ptp(own) <= WIDEST_RANGE else np.minimum(gaps, 50))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("scores", FEW_LISTS, ids=len)
 def test_values_are_unbiased(scores: Floats) -> None:
     lists, tables = 4000, _weights(7)
@@ -196,6 +199,7 @@ def test_values_are_mean_weights() -> None:
     assert sampled_values(order, offsets, tables) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("gradient", GRADIENTS)
 @pytest.mark.parametrize("scores", FEW_LISTS, ids=len)
 @pytest.mark.parametrize(("samples", "top"), [(1, None), (2, None), (8, None), (3, 2)])

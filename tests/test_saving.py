@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import fultr
-from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias
+from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias, TreeSettings
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from tests.mutations import mutations
 from tests.ranker_contract import lists as learnable
@@ -41,6 +42,7 @@ class Own(nn.Module):
         return self.second(torch.tanh(self.norm(self.first(features))))  # type: ignore[no-any-return]
 
 
+TREES = TreeSettings(rounds=10, min_rows=5, leaves=4, learning_rate=0.2)
 FORMS: dict[str, dict[str, Any]] = {
     "linear": {"fairness_weight": 2.0, "l2": [0.01, 0.1]},
     "mlp": {"model": "mlp", "hidden": (3, 2), "l2": 0.01, "seed": 5},
@@ -55,6 +57,13 @@ FORMS: dict[str, dict[str, Any]] = {
         "evidence": "doubly_robust",
     },
     "own utility": {"utility": np.linspace(1, 0, 6), "l2": 0.01, "utility_ips": False, "folds": 0},
+    "trees": {"model": "trees", "trees": TREES, "fairness_weight": 3.0},
+    "group-blind linear+trees": {
+        "model": "linear+trees",
+        "trees": replace(TREES, interactions=[["1", "2"]]),
+        "group_blind": True,
+        "max_disparity": 0.2,
+    },
     "full scale": {"scale_features": False, "l2": 0.01, "entropy_weight": 0.1},
 }
 
@@ -240,6 +249,39 @@ CHANGES: dict[str, Any] = {
 }
 
 
+TREE_CHANGES: dict[str, Any] = {
+    "no nodes": lambda tensors, _content: tensors.pop("scorer.trees.feature"),
+    "a node more": put_tensor("scorer.trees.feature", lambda old: np.append(old, 0)),
+    "a circle": put_tensor("scorer.trees.left", lambda old: old * 0),
+    "a feature beyond": put_tensor("scorer.trees.feature", lambda old: old + 4),
+    "an infinite threshold": put_tensor("scorer.trees.threshold", lambda old: old + np.inf),
+    "short thresholds": put_tensor("scorer.trees.threshold", lambda old: old.astype(np.float32)),
+    "values of another length": put_tensor("scorer.trees.value", lambda old: old[1:]),
+    "values that are no numbers": put_tensor("scorer.trees.value", lambda old: old * np.nan),
+    "nodes that are no whole numbers": put_tensor("scorer.trees.right", lambda old: old / 2),
+    "no weights": lambda tensors, _content: tensors.pop("scorer.linear.scorer.weight"),
+    "no linear scale": lambda tensors, _content: tensors.pop("scorer.linear.scale"),
+    "a linear scale of 0": put_tensor("scorer.linear.scale", lambda old: old * 0),
+    "trees alone": put("model", "kind", "trees"),
+    "a network": put("model", "kind", "mlp"),
+    "settings of text": put("settings", "trees", "many"),
+    "unknown settings": put("settings", "trees", {"boosting": "dart"}),
+    "settings out of range": put("settings", "trees", {"leaves": 1}),
+}
+
+
+@pytest.mark.parametrize("name", TREE_CHANGES)
+def test_well_sealed_nonsense_of_trees_is_refused(
+    trained: dict[str, FairRanker], tmp_path: Path, name: str
+) -> None:
+    path = fultr.save(trained["group-blind linear+trees"], tmp_path / "policy")
+    rewritten(path, TREE_CHANGES[name])
+    with pytest.raises(InputError) as caught:
+        fultr.load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_well_sealed_nonsense_is_refused(saved: Path, name: str) -> None:
     rewritten(saved, CHANGES[name])
@@ -272,13 +314,13 @@ def overwrite(path: Path, data: bytes) -> None:
 def test_no_mutation_crashes_or_loads_unnoticed(trained: dict[str, FairRanker], tmp_path: Path) -> None:
     """10,000 files: damaged ones are refused, and those with a right checksum load only if well-formed."""
     files = {}
-    for form in ("linear", "group-blind mlp"):
+    for form in ("linear", "group-blind mlp", "group-blind linear+trees"):
         files[form] = fultr.save(trained[form], tmp_path / form.replace(" ", "-")).read_bytes()
-    one, other = files.values()
+    one, other, trees = files.values()
     target, outcomes = tmp_path / "mutated", Counter[str]()
     target.touch()
-    for data, rest, seed in ((one, other, 0), (other, one, 1)):
-        for mutation in mutations(data, rest, count=5_000, seed=seed):
+    for data, rest, count, seed in ((one, other, 5_000, 0), (other, one, 2_500, 1), (trees, one, 2_500, 2)):
+        for mutation in mutations(data, rest, count=count, seed=seed):
             overwrite(target, mutation.data)
             try:
                 loaded = fultr.load(target)
@@ -286,7 +328,7 @@ def test_no_mutation_crashes_or_loads_unnoticed(trained: dict[str, FairRanker], 
                 outcomes["refused" if error.file == str(target) else "refused without a name"] += 1
                 continue
             # pieces of the other file may make up the whole of it
-            assert mutation.resealed or mutation.data in (one, other), mutation.kind
+            assert mutation.resealed or mutation.data in files.values(), mutation.kind
             assert well_formed(loaded, tmp_path), mutation.kind
             outcomes["loaded"] += 1
     assert outcomes["refused"] + outcomes["loaded"] == 10_000

@@ -46,6 +46,7 @@ def within(clicks: float, trials: float, probability: float, deviations: float =
     return bool(abs(clicks - trials * probability) <= deviations * error + 1e-9)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "noise", [ClickNoise(), ClickNoise(0.8, 0.15), ClickNoise([0.9, 0.8], [0.4, 0.2, 0.1])]
 )
@@ -73,6 +74,7 @@ def test_rankings_are_the_policys() -> None:
     assert (log.position == policy.rank(data)[log.row_of_entry]).all()
 
 
+@pytest.mark.statistical
 def test_lists_are_drawn_evenly() -> None:
     log = simulate_clicks(some_data(), RandomRanking(), BIAS, impressions=40_000)
     counts = log.impressions_of_lists()

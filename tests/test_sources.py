@@ -14,7 +14,6 @@ import pytest
 from fultr import ClickLog, Counts, InputError, PositionBias
 from fultr.training.overlap import query_digests
 from fultr.training.sources import (
-    gains_of,
     position_bias_of,
     single_impressions,
     source_of,
@@ -296,20 +295,18 @@ def test_counts_are_no_single_impressions(log: ClickLog) -> None:
 
 
 def test_gains_are_clicks_or_relevance(log: ClickLog) -> None:
-    clicks = gains_of(log.compact())
+    clicks = log.compact().gains()
     assert clicks.sum() == log.click.sum()
     data = random_lists()
     assert data.relevance is not None
-    np.testing.assert_array_equal(gains_of(data), data.relevance.astype(np.float64))
+    np.testing.assert_array_equal(data.gains(), data.relevance.astype(np.float64))
     with pytest.raises(InputError, match="must have relevance, or clicks"):
-        gains_of(replace(data, relevance=None))
+        replace(data, relevance=None).gains()
 
 
 @pytest.mark.parametrize("column", ["qid", "impression"])
 def test_a_missing_id_in_arrays_is_named(column: str) -> None:
     given: dict[str, Any] = {"qid": ["nurse"] * 3, "impression": ["s-1"] * 3}
     given[column] = [*given[column][:2], None]
-    with pytest.raises(
-        InputError, match=f"row 3, column '{column}': ids must be all whole numbers or all text"
-    ):
+    with pytest.raises(InputError, match=f"row 3, column '{column}': ids must be all integers or all text"):
         source_of(np.zeros((3, 1)), [1, 0, 0], position=[1, 2, 3], **given)

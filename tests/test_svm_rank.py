@@ -182,7 +182,7 @@ class TestDefinition:
         data = random_lists(lists=9, longest=8)
         loss = loss_on(data, random_weights(data.rows, 1))
         rng = np.random.default_rng(0)
-        # whole numbers, so that many pairs stand right at the kink
+        # integers, so that many pairs stand right at the kink
         points = rng.integers(-2, 3, size=(30, data.rows)).astype(np.float64)
         for here in points:
             found = loss.tangent(here)
@@ -423,6 +423,7 @@ class TestChoice:
         assert "clip" not in ClickSVMRank().get_params()
 
 
+@pytest.mark.statistical
 def test_propensities_make_up_for_a_logging_policy_that_errs() -> None:
     """Joachims, Swaminathan and Schnabel (2017): under position bias, clicks counted as one teach worse."""
     gains = []

@@ -51,6 +51,7 @@ def test_one_split_decides_nothing() -> None:
     assert Finding("", found, UNDECIDED).to_dict()["interval"] is None
 
 
+@pytest.mark.statistical
 def test_intervals_of_a_ratio_cover_it() -> None:
     rng = np.random.default_rng(2)
     covered = 0

@@ -75,7 +75,8 @@ def exposure_and_merit() -> None:
     """Draw merit and exposure of three studios under two policies."""
     data = fultr.datasets.studios()
     names = data.group_names
-    merit = np.array([data.relevance[data.group == code].sum() for code in range(3)])
+    relevance = np.asarray(data.relevance)
+    merit = np.array([relevance[data.group == code].sum() for code in range(3)])
     by_relevance, fair = (np.array([row[f"exposure of {name}"] for name in names]) for row in run_example())
     across = np.arange(3)
     axes = panels(1, 6.0)
@@ -165,7 +166,7 @@ def limits() -> None:
 def main() -> None:
     """Draw all pictures."""
     mpl.use("svg")
-    font = {"font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 9}
+    font: Any = {"font.family": "DejaVu Sans", "font.size": 9, "axes.titlesize": 9}
     plt.rcParams.update({**font, "svg.hashsalt": "fultr"})
     for draw in (inverse_propensity, exposure_and_merit, disparity, stochastic_policy, limits):
         draw()

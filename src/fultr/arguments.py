@@ -20,9 +20,9 @@ Progress = Callable[[int, int], None]
 
 
 def whole_number(value: object, column: str, least: int = 0) -> int:
-    """Return `value` if it is a whole number from `least` on."""
+    """Return `value` if it is an integer from `least` on."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"must be a whole number, {least} or more", column=column, value=value)
+        raise InputError(f"must be an integer, {least} or more", column=column, value=value)
     return int(value)
 
 
@@ -48,12 +48,12 @@ def checked_number(value: object, column: str, rule: str, holds: Callable[[float
 
 
 def whole_numbers(values: ArrayLike, column: str) -> NDArray[np.int64]:
-    """Return an array of whole numbers; fractions are not cut off, and text is not read."""
-    array = _array(values, column, "must be whole numbers")
+    """Return an array of integers; fractions are not cut off, and text is not read."""
+    array = _array(values, column, "must be integers")
     if array.size and array.dtype.kind not in "iu":
-        raise InputError("must be whole numbers", column=column, value=values)
+        raise InputError("must be integers", column=column, value=values)
     if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST_WHOLE:
-        raise InputError("must be whole numbers of at most 63 bits", column=column, value=array.max())
+        raise InputError("must be integers of at most 63 bits", column=column, value=array.max())
     return array.astype(np.int64, copy=False)
 
 

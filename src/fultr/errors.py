@@ -79,7 +79,7 @@ class InputError(FultrError, ValueError):
         sentence = ", ".join(place) + (": " if place else "") + problem
         if self.value is not None:
             sentence += f" (got {_short(self.value)})"
-        return " ".join(sentence.split())
+        return visible(" ".join(sentence.split()))
 
     def located(self, file: str | Path, row: int | None = None) -> InputError:
         """Return the same error with the file, and if given the row, that its input came from."""
@@ -115,11 +115,20 @@ class FultrWarning(UserWarning):
     """What was asked for is done, but rests on too little."""
 
 
+def visible(text: str) -> str:
+    r"""Return text with what would steer a terminal, or cannot be encoded, as escapes such as \x1b."""
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+"""Control characters but tabs and line ends, those that turn the direction of writing, lone surrogates."""
+
+
 def _short(value: object, longest: int = 60) -> str:
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
+    except ValueError:  # an integer of thousands of digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= longest else text[: longest - 3] + "..."

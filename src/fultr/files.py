@@ -2,45 +2,251 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import json
+import math
 import os
+import re
+import secrets
+import shutil
+import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from fultr.errors import InputError, WriteError
 
 Made = TypeVar("Made")
 
+LONGEST_NAME = 160
+"""Bytes of a file's name that a temporary name repeats; file systems allow 255 in all."""
+
+LONGEST_WHOLE = 40
+"""Characters of the longest whole number that is read: seeds have up to 128 bits."""
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A file that is complete under its temporary name."""
+
+    temporary: Path
+    target: Path
+    companion: bool
+
+
+@dataclass(frozen=True)
+class _Together:
+    """Complete files that wait for others before they take their names, and what removes them on failure."""
+
+    files: list[_Written] = field(default_factory=list)
+    temporaries: ExitStack = field(default_factory=ExitStack)
+
+
+_together: ContextVar[_Together | None] = ContextVar("together", default=None)
+
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, *, companion: bool = False) -> Iterator[Path]:
     """Give a temporary path beside `path`; it takes the name `path` only when the block succeeds.
 
-    Whatever goes wrong, the old file stays as it was and the temporary one is removed.
+    Whatever goes wrong, the old file stays as it was and the temporary one is removed; what a killed process
+    left is removed by the next that writes the same file. An existing file keeps its mode. A symbolic link
+    stays, and what it leads to is replaced. A device or a pipe is written to when the block ends.
+
+    Parameters
+    ----------
+    path
+        The file.
+    companion
+        Whether another file, written together with this one, says which it is by its SHA-256. Readers ask
+        `companion_file`, so that at any moment one of the two pairs is complete.
     """
     target = writable_file(path)
+    if _is_stream(target):
+        with _copied_to(target) as temporary:
+            yield temporary
+        return
+    target, together = _followed(target), _together.get()
+    with ExitStack() as held:
+        temporary = held.enter_context(_temporary_file(target))
+        with _write_errors(target):
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+        if together is None:
+            _take_names([_Written(temporary, target, companion)])
+        else:
+            together.files.append(_Written(temporary, target, companion))
+            together.temporaries.push(held.pop_all())
+
+
+@contextmanager
+def written_together() -> Iterator[None]:
+    """Let all files that are written within the block take their names when it ends: all, or none of them.
+
+    So a disk that fills up leaves no new file beside old ones.
+    """
+    if _together.get() is not None:  # a part of more that belongs together
+        yield
+        return
+    together = _Together()
+    with together.temporaries:
+        before = _together.set(together)
+        try:
+            yield
+        finally:
+            _together.reset(before)
+        _take_names(together.files)
+
+
+def companion_file(path: Path, sha256: str) -> Path:
+    """Return where the companion with a digest is: under its name, or still waiting to take it."""
+    waiting = _waiting_file(path, sha256)
+    return waiting if waiting.exists() else path
+
+
+def _take_names(files: list[_Written]) -> None:
+    """Rename complete files; a companion waits under another name until what says its digest is there."""
+    waiting: dict[Path, Path] = {}
+    outdated: list[Path] = []
+    for file in files:
+        if file.companion:
+            outdated += file.target.parent.glob(f"{glob.escape(_waiting_name(file.target))}.*")
+            waiting[file.target] = _waiting_file(file.target, _digest(file.temporary))
+            _rename(file.temporary, waiting[file.target])
+    for file in files:
+        if not file.companion:
+            _rename(file.temporary, file.target)
+    for target, named in waiting.items():
+        _rename(named, target)
+    for left in outdated:
+        left.unlink(missing_ok=True)
+
+
+def _rename(old: Path, new: Path) -> None:
+    with _write_errors(new):
+        old.replace(new)
+
+
+def _digest(path: Path) -> str:
+    with _write_errors(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _waiting_file(target: Path, sha256: str) -> Path:
+    return target.with_name(f"{_waiting_name(target)}.{sha256[:16]}{target.suffix[:16]}")
+
+
+def _waiting_name(target: Path) -> str:
+    return f".{_short_name(target)}.waiting"
+
+
+def _short_name(target: Path) -> str:
+    """Return a file's name, or what is as good as one of long names."""
+    name = os.fsencode(target.name)
+    return target.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()
+
+
+@contextmanager
+def _write_errors(target: Path) -> Iterator[None]:
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=target) from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        # mkstemp makes private files; a result is as readable as any other file of its user
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(target)
+        yield
     except OSError as error:
         raise WriteError(f"{target}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _temporary_file(target: Path) -> Iterator[Path]:
+    """Make an empty file beside `target`, with its mode; it is removed if it is still there at the end."""
+    start = f".{_short_name(target)}."
+    _remove_strays(target.parent, start)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    temporary = target.with_name(f"{start}{secrets.token_hex(4)}.part")
+    try:
+        # the system takes the umask off; a file that is there may be private
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=target) from error
+    try:
+        _lock(handle)
+        if mode is not None:
+            with suppress(OSError):  # a file system without modes
+                temporary.chmod(mode)
+        yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+
+def _remove_strays(folder: Path, start: str) -> None:
+    """Remove what killed processes left of a file; what another process writes now is locked."""
+    for stray in folder.glob(f"{glob.escape(start)}????????.part"):
+        with suppress(OSError):
+            handle = os.open(stray, os.O_RDWR)
+            try:
+                if _lock(handle):
+                    stray.unlink(missing_ok=True)
+            finally:
+                os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file until it is closed, however its process ends; say whether it was free."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover  Windows, which keeps open files from being removed
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # locked, or a file system without locks
+        return False
+    return True
+
+
+def _is_stream(target: Path) -> bool:
+    """Say whether a file cannot be replaced: a device, a pipe, or an open file such as /dev/stdout."""
+    special = target.exists() and not target.is_file()
+    return special or target.absolute().is_relative_to("/dev") or target.absolute().is_relative_to("/proc")
+
+
+@contextmanager
+def _copied_to(stream: Path) -> Iterator[Path]:
+    """Give a temporary file, which is copied to a device or a pipe at the end."""
+    with tempfile.TemporaryDirectory(prefix="fultr-") as folder, _write_errors(stream):
+        temporary = Path(folder) / stream.name
+        temporary.touch()
+        yield temporary
+        with open(_stream_handle(stream), "wb") as out, temporary.open("rb") as written:
+            shutil.copyfileobj(written, out)
+
+
+def _stream_handle(stream: Path) -> int:
+    """Open a device or a pipe; of a file that is open already, what is written stays around this."""
+    named = re.fullmatch(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,9})", str(stream.absolute()))
+    if named is None:
+        return os.open(stream, os.O_WRONLY | os.O_APPEND)
+    for out in (sys.stdout, sys.stderr):
+        if out is not None:
+            out.flush()
+    return os.dup(int(named[2] or ("stdout", "stderr").index(named[1]) + 1))
+
+
+def _followed(target: Path) -> Path:
+    """Return the file that a symbolic link leads to, which need not be there yet."""
+    if not target.is_symlink():
+        return target
+    try:
+        return writable_file(target.resolve())
+    except (OSError, RuntimeError):  # a loop
+        raise InputError("cannot be written: a symbolic link that leads to itself", file=target) from None
 
 
 def write_text(path: str | Path, text: str) -> Path:
@@ -52,7 +258,7 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def make_folder(path: str | Path) -> Path:
     """Make a folder, and those above it, if they are not there."""
-    folder = Path(path)
+    folder = _nameable(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -62,22 +268,36 @@ def make_folder(path: str | Path) -> Path:
 
 def writable_file(path: str | Path) -> Path:
     """Return `path` if a file can have that name; to be asked before long work, and not only after it."""
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise InputError("cannot be written: its folder does not exist", file=target)
-    if target.is_dir():
-        raise InputError("cannot be written: it is a folder", file=target)
+    target = _nameable(path)
+    try:
+        if not target.parent.is_dir():
+            raise InputError("cannot be written: its folder does not exist", file=target)
+        if target.is_dir():
+            raise InputError("cannot be written: it is a folder", file=target)
+    except OSError as error:  # a name that is too long, or a folder that cannot be entered
+        raise InputError(f"cannot be written: {error.strerror}", file=target) from error
     return target
+
+
+def _nameable(path: str | Path) -> Path:
+    """Return a path that every part of the program can write down."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InputError("the name of a file must be text in UTF-8", file=ascii(str(path))[1:-1]) from None
+    return Path(path)
 
 
 def existing_file(path: str | Path) -> Path:
     """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
-    found = Path(path)
+    found = _nameable(path)
     try:
         if found.is_dir():
             raise InputError("is a folder, not a file", file=found)
         if not found.exists():
             raise InputError("no such file", file=found)
+        if not found.is_file():
+            raise InputError("is a device or a pipe, not a file that can be read again", file=found)
     except OSError as error:  # a name that is too long
         raise InputError(f"cannot be read: {error.strerror}", file=found) from error
     if not os.access(found, os.R_OK):
@@ -91,10 +311,35 @@ def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:
     """Return what `make` makes of the content of a JSON file; what is wrong is said with the file's name."""
     file = existing_file(path)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"is no JSON file: {error}", file=file) from None
     try:
         return make(content)
     except InputError as error:
         raise error.located(file) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"does not hold what it should ({type(error).__name__}: {error})"
+        raise InputError(problem, file=file) from None
+
+
+def parse_json(text: str) -> Any:
+    """Return the content of JSON text with numbers that are finite, and whole numbers of 128 bits at most."""
+    return json.loads(text, parse_constant=_no_constant, parse_int=_whole_number, parse_float=_finite_number)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > LONGEST_WHOLE:
+        raise ValueError(f"a whole number of {len(text)} digits is too large")
+    return int(text)
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number

@@ -18,6 +18,7 @@ from fultr.training.fair_ranker import FairRanker
 from fultr.training.objective import Measured
 from fultr.training.preparation import Prepared, check_validated, prepare
 from fultr.training.ranker import TrainableRanker
+from fultr.training.settings import refuse_trees
 from fultr.training.sources import single_impressions, source_of
 
 Array = NDArray[np.float64]
@@ -151,6 +152,7 @@ def _train(rankers: list[FairPGRank], source: Source, valid: Source | None) -> N
 
 def _twin(ranker: FairPGRank) -> FairRanker:
     """Return a FairRanker of the same settings, which are then checked and prepared for in the same way."""
+    refuse_trees(ranker.model, "Fair-PG-Rank")
     settings = ranker.get_params(deep=False)
     ips = settings.pop("ips")
     del settings["valid_share"]

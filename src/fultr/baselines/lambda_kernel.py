@@ -23,7 +23,7 @@ from fultr.data.grouping import group_rows, mixed
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
 from fultr.expectation import dcg_weights
-from fultr.training.sources import gains_of, single_impressions
+from fultr.training.sources import single_impressions
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -65,7 +65,7 @@ class MergedImpressions:
         """Take clicks as gains; or labelled lists as one impression each, with their relevance as gains."""
         single = single_impressions(source, "LambdaRank")
         if isinstance(single, RankingDataset):
-            gain = gains_of(single)
+            gain = single.gains()
             useful = _with_different(gain, np.ones(single.rows, dtype=np.bool_), single.offsets)
             count = np.ones(useful.size)
             return cls._of_entries(single, useful, rows_of(single.offsets, useful), gain, count)

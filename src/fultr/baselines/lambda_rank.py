@@ -23,8 +23,8 @@ from fultr.training.impressions import ORDER_OF_EPOCH, batch_scorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import check_settings
-from fultr.training.sources import gains_of, position_bias_of, with_validation
+from fultr.training.settings import check_settings, refuse_trees
+from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
 
@@ -145,6 +145,7 @@ class LambdaRank(TrainableRanker):
         return self
 
     def _check(self, source: Source) -> None:
+        refuse_trees(self.model, "LambdaRank")
         check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
         if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")
@@ -175,7 +176,7 @@ class Judge:
         data = known.data
         self.model = model.on(data)
         self.offsets = data.offsets
-        self.gains = gains_of(known)
+        self.gains = known.gains()
         if not self.gains.any():
             problem = "no validation item was clicked, so that nothing says when to stop; give other ones, or"
             raise InputError(f"{problem} none ({{valid_share}} 0)", column="valid", options=["valid_share"])

@@ -18,7 +18,7 @@ from fultr.estimators import evidence_from_clicks, evidence_from_relevance
 from fultr.policy import LinearScorer, MLPScorer
 from fultr.training import lbfgs
 from fultr.training.fair_ranker import FairRanker
-from fultr.training.models import FAR_FROM_ZERO, Model, ModuleModel, ScaledScorer, Scaling
+from fultr.training.models import Model, ModuleModel, ScaledScorer, Scaling
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
 from fultr.training.sources import position_bias_of, with_validation
@@ -213,7 +213,7 @@ class LinearWithConstant(Model):
 
     def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
         """Return the scores of some rows, (configurations, rows)."""
-        weights = parameters[:, 1:] / self.scaling.scale
+        weights = parameters[:, 1:] / self.scaling.divisor
         constants = parameters[:, 0] - weights @ self._left_on
         given = torch.from_numpy(weights.astype(np.float32))
         found = (self._rows(rows) @ given.T).numpy().T + constants.astype(np.float32)[:, None]
@@ -224,7 +224,7 @@ class LinearWithConstant(Model):
         del parameters  # a linear score has the same slope everywhere
         total = slopes.sum(axis=1)
         products = (torch.from_numpy(slopes.astype(np.float32)) @ self._rows(rows)).numpy()
-        by_weight = (products - total[:, None] * self._left_on) / self.scaling.scale
+        by_weight = (products - total[:, None] * self._left_on) / self.scaling.divisor
         return np.column_stack([total, by_weight])
 
     def scorer(self, parameters: Array) -> ScaledScorer:
@@ -235,18 +235,13 @@ class LinearWithConstant(Model):
         return ScaledScorer(Shifted(linear, parameters[0]), self.scaling).requires_grad_(False)
 
     @property
-    def _far(self) -> bool:
-        """Whether a mean would drown what differs, in products of float32, and is to be taken off first."""
-        return bool((np.abs(self.scaling.mean) > FAR_FROM_ZERO * self.scaling.scale).any())
-
-    @property
     def _left_on(self) -> Array:
         """What is still to be taken off the rows."""
         mean = self.scaling.mean.astype(np.float64)
-        return np.zeros_like(mean) if self._far else mean
+        return np.zeros_like(mean) if self.scaling.comes_first else mean
 
     def _rows(self, rows: slice) -> Tensor:
-        return self.features[rows] - torch.from_numpy(self.scaling.mean) if self._far else self.features[rows]
+        return self.scaling.rows(self.features[rows])
 
 
 class RegressionTask:

@@ -23,7 +23,7 @@ from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import LinearModel, Model, Scaling
 from fultr.training.ranker import TrainableRanker
 from fultr.training.settings import check_settings
-from fultr.training.sources import gains_of, position_bias_of, with_validation
+from fultr.training.sources import position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
@@ -62,7 +62,7 @@ class SVMRank(TrainableRanker):
         known = source.compact()
         task = Task.of(known, self.weighing(bias))
         model = LinearModel(task.data, Scaling.wanted(task.data, self.scale_features))
-        found = _minima(task, model, float(gains_of(known).sum()), l2)
+        found = _minima(task, model, float(known.gains().sum()), l2)
         best = 0
         if valid is not None and l2.size > 1:
             aside = Task.of(valid, self.weighing(bias))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from fultr.audit import Audit, Difference, Estimate, NewQueries, RankingAudit, write_audit
-from fultr.audit import audit as audit_of
+import fultr
+import fultr.audits
+import fultr.clicks
+import fultr.evaluation
 from fultr.cli.files import NO_CLICK_LOG, read_any
 from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
@@ -35,10 +36,10 @@ from fultr.cli.training_options import (
     in_names_of_options,
     refuse_unknown_examination,
 )
-from fultr.click_model import PositionBias
-from fultr.clicks.examination import context_of
 from fultr.errors import InputError
-from fultr.evaluation.bootstrap import checked_level
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FAILED = 3
 """The exit code if the limit is not kept."""
@@ -101,18 +102,18 @@ def audit(
     """
     examined = any_bias(eta, bias)
     noise = click_noise(eps_plus, eps_minus)
-    checked_level(level)
+    fultr.evaluation.checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
     known = [ranker.known_features for ranker in rankers.values()]
-    context = context_of(examined)
+    context = fultr.clicks.context_of(examined)
     content = read_any(log, reading, context=context, known=known, shown_only=shown_only)
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]
     refuse_unknown_examination(examined, content.counts, log, *of_policies)
     with progress("auditing") as report, in_names_of_options(log):
-        found = audit_of(
+        found = fultr.audits.audit(
             content.counts,
             {str(path): ranker for path, ranker in rankers.items()},
             position_bias=examined,
@@ -128,7 +129,7 @@ def audit(
     if deterministic:
         for path, ranker in rankers.items():
             warn_of_modes(ranker, content.counts, found.position_bias, found.noise, str(path))
-    written = [] if out is None else write_audit(found, out)
+    written = [] if out is None else fultr.audits.write_audit(found, out)
     if json:
         print_json({"log": str(log), **found.to_dict(), "written": [str(path) for path in written]})
     else:
@@ -150,7 +151,7 @@ def _check_folder(out: Path | None) -> None:
         raise InputError("cannot be written to: permission denied", file=there)
 
 
-def print_audit(console: Console, found: Audit, source: str) -> None:
+def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> None:
     """Print an audit as tables: all rankings, then each of them by group and by pair of groups."""
     print_facts(console, f"Audit of {source}", _facts(found))
     console.print()
@@ -193,7 +194,7 @@ def print_audit(console: Console, found: Audit, source: str) -> None:
         print_findings(console, [*severe, *notes])
 
 
-def _facts(found: Audit) -> list[tuple[str, str]]:
+def _facts(found: fultr.audits.Audit) -> list[tuple[str, str]]:
     size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
     facts = [
         ("size", f"{size}, {found.clicks:,} clicks"),
@@ -207,7 +208,7 @@ def _facts(found: Audit) -> list[tuple[str, str]]:
     return facts
 
 
-def _curve(bias: PositionBias) -> str:
+def _curve(bias: fultr.PositionBias) -> str:
     """Describe a position bias by the power it is of, or by its first values."""
     if len(bias.values) == 1:
         return repr(bias)
@@ -215,7 +216,7 @@ def _curve(bias: PositionBias) -> str:
     return f"{first}{', ...' if len(bias.values) > CURVE_VALUES else ''}"
 
 
-def _overview(ranking: RankingAudit) -> tuple[str, ...]:
+def _overview(ranking: fultr.audits.RankingAudit) -> tuple[str, ...]:
     more = "-" if ranking.difference is None else _with_interval(ranking.difference.utility)
     return (
         ranking.name,
@@ -229,7 +230,7 @@ def _overview(ranking: RankingAudit) -> tuple[str, ...]:
     )
 
 
-def _new_overview(name: str, one: NewQueries) -> tuple[str, ...]:
+def _new_overview(name: str, one: fultr.audits.NewQueries) -> tuple[str, ...]:
     return (
         name,
         _number(one.utility.value),
@@ -243,7 +244,7 @@ def _new_overview(name: str, one: NewQueries) -> tuple[str, ...]:
     )
 
 
-def _print_groups(console: Console, ranking: RankingAudit, level: str) -> None:
+def _print_groups(console: Console, ranking: fultr.audits.RankingAudit, level: str) -> None:
     columns = ("group", "items", "exposure", level, "merit", level, "exposure/merit", level)
     rows = []
     for group in ranking.groups:
@@ -253,7 +254,7 @@ def _print_groups(console: Console, ranking: RankingAudit, level: str) -> None:
     print_table(console, f"By group: {ranking.name}", columns, rows)
 
 
-def _print_pairs(console: Console, ranking: RankingAudit, level: str) -> None:
+def _print_pairs(console: Console, ranking: fultr.audits.RankingAudit, level: str) -> None:
     order = sorted(range(len(ranking.pairs)), key=lambda at: -abs(ranking.pairs[at].disparity.value))
     rows = [_pair(ranking, at, ranking.difference) for at in order[:MOST_PAIRS]]
     left = f", the worst {MOST_PAIRS} of {len(order)}" if len(order) > MOST_PAIRS else ""
@@ -272,7 +273,9 @@ def _print_pairs(console: Console, ranking: RankingAudit, level: str) -> None:
     print_table(console, f"By pair of groups: {ranking.name}{left}", columns, rows)
 
 
-def _pair(ranking: RankingAudit, at: int, difference: Difference | None) -> tuple[str, ...]:
+def _pair(
+    ranking: fultr.audits.RankingAudit, at: int, difference: fultr.audits.Difference | None
+) -> tuple[str, ...]:
     pair = ranking.pairs[at]
     return (
         f"{pair.first}, {pair.second}",
@@ -287,7 +290,7 @@ def _pair(ranking: RankingAudit, at: int, difference: Difference | None) -> tupl
     )
 
 
-def _print_other_biases(console: Console, found: Audit) -> None:
+def _print_other_biases(console: Console, found: fultr.audits.Audit) -> None:
     limited = found.max_disparity is not None
     rows = [
         (one.name, _ends(*one.disparity_range), _ends(*one.upper_range), *([_moves(one)] * limited))
@@ -297,7 +300,7 @@ def _print_other_biases(console: Console, found: Audit) -> None:
     print_table(console, f"If the position bias is off ({', '.join(found.other_biases)})", columns, rows)
 
 
-def _moves(ranking: RankingAudit) -> str:
+def _moves(ranking: fultr.audits.RankingAudit) -> str:
     if not ranking.verdict_depends_on_bias:
         return f"{_verdict(ranking.passes)} under all"
     failing = [one.bias for one in ranking.other_biases if one.passes is not ranking.passes]
@@ -312,11 +315,11 @@ def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
 
 
-def _with_interval(one: Estimate) -> str:
+def _with_interval(one: fultr.audits.Estimate) -> str:
     return f"{_number(one.value)} {_interval(one)}"
 
 
-def _interval(one: Estimate) -> str:
+def _interval(one: fultr.audits.Estimate) -> str:
     return _ends(one.low, one.high)
 
 
@@ -324,7 +327,7 @@ def _ends(*ends: float) -> str:
     return f"[{', '.join(map(_number, ends))}]"
 
 
-def _shares(one: Estimate) -> tuple[str, str]:
+def _shares(one: fultr.audits.Estimate) -> tuple[str, str]:
     """Return a share and its interval."""
     value, low, high = ("-" if part != part else f"{part:.1%}" for part in (one.value, one.low, one.high))
     return value, f"[{low}, {high}]"

@@ -7,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.cli.files import read_any, read_impressions
+import fultr
+import fultr.clicks
+import fultr.data
+import fultr.experiments
+import fultr.logs
+from fultr.cli.files import read_any, read_impressions, with_groups_by
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
     Depth,
     Eta,
+    GroupBy,
     Json,
     LogReading,
     Seed,
@@ -22,14 +28,15 @@ from fultr.cli.options import (
 )
 from fultr.cli.output import print_json, print_table, results, say
 from fultr.cli.training_options import TopK, click_noise
-from fultr.data import ClickLog, RankingDataset
-from fultr.data.feature_names import with_features
 from fultr.errors import InputError
-from fultr.experiments.comparison import compare as comparison_of
-from fultr.experiments.comparison import draw_comparison
-from fultr.experiments.methods import LEARN_FROM_CLICKS, METHODS
-from fultr.experiments.reproduction import write_table
 from fultr.files import make_folder
+
+NAMES = (
+    "fultr, fultr-mlp, fultr-corrected, fultr-paper, group-blind, no-ips, utility-ips, pg-rank, lambda-rank,"
+    " click-svm, propensity-svm, fair-pg-rank, fair-pg-rank-ips, equity-of-attention,"
+    " equity-of-attention-true, fairco, exposure-lp"
+)
+"""The methods that learn from clicks, known to the help without loading any of them."""
 
 PICTURES = ("comparison.png", "comparison.svg")
 
@@ -39,7 +46,8 @@ def compare(
     log: Annotated[Path, typer.Argument(help="The click log to train on.")],
     test: Annotated[Path, typer.Option(help="Labelled data to judge by: LETOR, Parquet, CSV or Arrow.")],
     methods: Annotated[
-        str, typer.Option(help=f"Names of methods, with commas: {', '.join(LEARN_FROM_CLICKS)}.")
+        str,
+        typer.Option(help=f"Names of methods, with commas: {NAMES}."),
     ] = "fultr,group-blind,fair-pg-rank-ips,equity-of-attention",
     out: Annotated[Path, typer.Option(help="The folder that table and picture go to.")] = Path("comparison"),
     valid: Annotated[
@@ -60,6 +68,7 @@ def compare(
     relevant_from: Annotated[
         float | None, typer.Option(help="Graded judgments from this one on count as relevant.")
     ] = None,
+    group_by: GroupBy = None,
     reading: LogReading = NOTHING_SAID,
     seed: Seed = 0,
     json: Json = False,
@@ -71,16 +80,18 @@ def compare(
 
     \b
     Example:
-      fultr compare clicks.parquet --methods fultr,fair-pg-rank,fairco --test test.txt --out comparison
+      fultr compare clicks.parquet --methods fultr,fair-pg-rank,fairco --test test.parquet --out comparison
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
     clicks = read_impressions(log, reading)
     checked = None if valid is None else read_impressions(valid, reading, quiet=True)
     if shown_only:
+        if left_out := clicks.compact().shown_only().origin.get(fultr.data.NEVER_SHOWN):
+            say(f"fultr: warning: {fultr.clicks.sentence_of_left_out(left_out)}")
         clicks, checked = clicks.shown_only(), None if checked is None else checked.shown_only()
-    rows = comparison_of(
+    rows = fultr.experiments.compare(
         clicks,
-        _labelled(test, clicks, relevant_from),
+        _labelled(test, clicks, relevant_from, group_by),
         names,
         valid=checked,
         position_bias=position_bias(eta, bias),
@@ -91,8 +102,8 @@ def compare(
         say=say,
     )
     make_folder(out)
-    written = [write_table(out / "comparison.csv", rows)]
-    written += [draw_comparison(rows, out / name) for name in PICTURES]
+    written = [fultr.experiments.write_table(out / "comparison.csv", rows)]
+    written += [fultr.experiments.draw_comparison(rows, out / name) for name in PICTURES]
     if json:
         print_json({"policies": rows, "written": [str(path) for path in written]})
         return
@@ -100,8 +111,10 @@ def compare(
     two_groups = "exposure_ratio" in rows[0]
     cells = [
         (
-            METHODS[row["method"]].title,
-            f"{row['knob']} {row['trade_off']:g}" if len(METHODS[row["method"]].trade_offs) > 1 else "-",
+            fultr.experiments.METHODS[row["method"]].title,
+            f"{row['knob']} {row['trade_off']:g}"
+            if len(fultr.experiments.METHODS[row["method"]].trade_offs) > 1
+            else "-",
             *_with_ends(row, "dcg", ".4f"),
             *_with_ends(row, "disparity", "+.4f" if row["disparity_low"] is not None else ".4f"),
             *(_with_ends(row, "exposure_ratio", ".3f") if two_groups else ()),
@@ -123,9 +136,12 @@ def _with_ends(row: dict[str, Any], name: str, form: str) -> tuple[str, str]:
     return format(row[name], form), ends
 
 
-def _labelled(file: Path, log: ClickLog, relevant_from: float | None) -> RankingDataset:
+def _labelled(
+    file: Path, log: fultr.ClickLog, relevant_from: float | None, group_by: str | None
+) -> fultr.RankingDataset:
     content = read_any(file)
     if content.counts is not None:
         raise InputError("is a click log; methods are compared on lists with relevance", file=file)
-    lists = with_features(content.data, list(log.data.feature_names), file)
+    content = with_groups_by(content, group_by, file)
+    lists = fultr.logs.with_features(content.data, list(log.data.feature_names), file)
     return lists if relevant_from is None else lists.binarize(relevant_from)

@@ -9,6 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+import fultr
+import fultr.data
+import fultr.datasets
+import fultr.logs
 from fultr.cli.files import Content, holds_impressions, read_any, read_impressions, with_groups_by
 from fultr.cli.options import (
     Column,
@@ -27,23 +31,8 @@ from fultr.cli.options import (
 )
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.simulate import Features
-from fultr.data import ClickLog, write_counts, write_dataset, write_letor
-from fultr.data.table_files import Table
-from fultr.datasets.load import LETOR_ENDINGS
 from fultr.errors import InputError
 from fultr.files import writable_file
-from fultr.logs import (
-    lightgbm_table,
-    nested_table,
-    read_aggregated_log,
-    read_log,
-    ubi_table,
-    write_aggregated_log,
-    write_lightgbm_log,
-    write_log,
-)
-from fultr.logs.aggregated import ASSUMPTION, COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS
-from fultr.logs.writing import items_file
 
 NESTED_COLUMNS = (
     "query", "documents", "clicks", "positions", "impression", "features", "groups", "timestamp"
@@ -139,7 +128,7 @@ def convert(
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     _refuse_options(given, origin)
-    content: ClickLog | Content
+    content: fultr.ClickLog | Content
     if origin is not None:
         reading = log_reading(items, None, None, exclude, group, on_conflict, on_repeat)
         content = _read(origin, source, reading, column, given)
@@ -147,11 +136,11 @@ def convert(
         reading = log_reading(items, column, None, exclude, group, on_conflict, on_repeat)
         impressions = target is not Target.AGGREGATED and holds_impressions(source, reading.columns)
         content = (read_impressions if impressions else read_any)(source, reading)
-    if not isinstance(content, ClickLog):
+    if not isinstance(content, fultr.ClickLog):
         content = with_groups_by(content, group_by, source)
     elif group_by is not None:
         raise InputError("--group-by is for labelled data; --group names the column of a log", file=source)
-    if isinstance(content, ClickLog):
+    if isinstance(content, fultr.ClickLog):
         files, kind = _write_log(content, out, target, features), "click log"
     else:
         files, kind = _write(content, out, target), content.kind
@@ -159,12 +148,6 @@ def convert(
         print_json({"kind": kind, "files": [str(file) for file in files], "rows": content.data.rows})
     say("wrote " + " and ".join(str(file) for file in files))
 
-
-TABLES: dict[Format, Callable[..., Table]] = {
-    Format.NESTED: nested_table,
-    Format.LIGHTGBM: lightgbm_table,
-    Format.UBI: ubi_table,
-}
 
 OPTIONS_OF = {
     Format.UBI: ("events", "positions", "on_stray", "first_position"),
@@ -186,21 +169,26 @@ def _refuse_options(given: Mapping[str, Any], origin: Format | None) -> None:
 
 def _read(
     origin: Format, source: Path, reading: LogReading, column: list[str] | None, given: Mapping[str, Any]
-) -> ClickLog | Content:
+) -> fultr.ClickLog | Content:
     """Read a log of a layout that is not ours."""
     if origin is Format.AGGREGATED:
-        renamed = _named(column, (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS))
+        renamed = _named(column, (*fultr.logs.COUNT_COLUMNS, *fultr.logs.OPTIONAL_COUNT_COLUMNS))
         arguments = {**reading.arguments(), "columns": {**reading.columns, **renamed}}
         del arguments["on_repeat"]
         with progress("reading") as report:
-            counts = read_aggregated_log(source, **arguments, progress=report)
-        say(f"fultr: {source}: assumes that {ASSUMPTION}")
+            counts = fultr.logs.read_aggregated_log(source, **arguments, progress=report)
+        say(f"fultr: {source}: assumes that {fultr.logs.ASSUMPTION}")
         return Content("aggregated log", counts.data, counts)
     if reading.items is not None and origin is Format.LIGHTGBM:
         raise InputError("--items is for logs without features; a file for LightGBM has its own")
     arguments = {**given, **_named(column, NESTED_COLUMNS if origin is Format.NESTED else ())}
+    layouts: dict[Format, Callable[..., fultr.data.Table]] = {
+        Format.NESTED: fultr.logs.nested_table,
+        Format.LIGHTGBM: fultr.logs.lightgbm_table,
+        Format.UBI: fultr.logs.ubi_table,
+    }
     with progress("reading") as report:
-        log = read_log(TABLES[origin](source, progress=report, **arguments), **reading.arguments())
+        log = fultr.read_log(layouts[origin](source, progress=report, **arguments), **reading.arguments())
     if log.origin.get("skipped"):
         say(f"fultr: {log.origin['skipped']:,} events or searches could not be placed and were left out")
     return log
@@ -219,32 +207,34 @@ def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _write_log(log: ClickLog, out: Path, target: Target | None, features: Features) -> list[Path]:
+def _write_log(log: fultr.ClickLog, out: Path, target: Target | None, features: Features) -> list[Path]:
     if target is Target.LIGHTGBM:
-        return write_lightgbm_log(log, out)
+        return fultr.logs.write_lightgbm_log(log, out)
     if target is Target.AGGREGATED:
-        write_aggregated_log(log, out)
+        fultr.logs.write_aggregated_log(log, out)
         return [out]
-    return write_log(log, out, features=features.value)
+    return fultr.write_log(log, out, features=features.value)
 
 
 def _write(content: Content, out: Path, target: Target | None) -> list[Path]:
     if content.counts is None:
         if target is not None:
             raise InputError("--to is for click logs, and this is labelled data")
-        (write_letor if out.suffix.lower() in LETOR_ENDINGS else write_dataset)(content.data, out)
+        (fultr.write_letor if out.suffix.lower() in fultr.datasets.LETOR_ENDINGS else fultr.write_dataset)(
+            content.data, out
+        )
     elif target is Target.LIGHTGBM:
         raise InputError("counts of clicks have no single impressions, which files for LightGBM need")
     elif target is Target.AGGREGATED:
-        write_aggregated_log(content.counts, out)
+        fultr.logs.write_aggregated_log(content.counts, out)
     else:
-        write_counts(content.counts, out)
+        fultr.write_counts(content.counts, out)
     return [out]
 
 
 def keep_items(items: Path | None, out: Path, features: Features) -> None:
     """Refuse to write over the table of documents that is being read."""
-    written = [out, *([items_file(out)] if features is Features.TABLE else [])]
+    written = [out, *([fultr.logs.items_file(out)] if features is Features.TABLE else [])]
     if items is not None and items.resolve() in [file.resolve() for file in written]:
         problem = (
             "would be written over, though --items names it; give the log another name, or keep its features"

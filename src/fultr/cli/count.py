@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
+import fultr
 from fultr.cli.files import say_features
 from fultr.cli.options import NOTHING_SAID, Json, LogReading, UnusedSeed, reads_log
 from fultr.cli.output import print_json, progress, results, say
 from fultr.cli.summaries import print_log
-from fultr.data import write_counts
 from fultr.errors import InputError
 from fultr.files import writable_file
-from fultr.logs import count as count_of
 
 
 @reads_log
@@ -51,10 +50,10 @@ def count(
     if writable_file(out).suffix.lower() not in (".parquet", ".pq"):
         raise InputError("counts are written to a .parquet file; name it so", file=out)
     with progress("counting") as report:
-        counts = count_of(
+        counts = fultr.count(
             logs, context=context, on_features=say_features(logs[0]), progress=report, **reading.arguments()
         )
-    write_counts(counts, out)
+    fultr.write_counts(counts, out)
     summary = counts.describe()
     files = [file._asdict() for file in counts.files]
     if json:

@@ -8,18 +8,13 @@ from typing import Annotated
 
 import typer
 
+import fultr
+import fultr.datasets
+import fultr.reports
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.cli.training_options import settings_of
-from fultr.click_model import PositionBias
-from fultr.clicks import simulate_clicks
-from fultr.data import ClickLog, DataSplits
-from fultr.datasets import german_credit, synthetic
-from fultr.evaluation import Evaluation, evaluate
 from fultr.files import make_folder, write_text
-from fultr.policy import RankingSVM
-from fultr.report import report_on_run, run_of_frontier, write_report
-from fultr.training import FairRanker, Frontier, save, sweep
 
 CLICKS, QUERIES = 10_000, 1_000
 """Impressions with a click to train on, and as many to choose by; queries of the synthetic data."""
@@ -63,18 +58,18 @@ def demo(
       fultr demo --out my-first-policy
     """
     make_folder(out)
-    lists: DataSplits = german_credit(seed=seed)
+    lists: fultr.DataSplits = fultr.datasets.german_credit(seed=seed)
     if data is DemoData.SYNTHETIC:
-        lists = synthetic(queries=QUERIES, seed=seed)
-    bias, goal = PositionBias.power(1.0), GOALS[data]
-    logging = RankingSVM.train(lists.train, seed=seed)
+        lists = fultr.datasets.synthetic(queries=QUERIES, seed=seed)
+    bias, goal = fultr.PositionBias.power(1.0), GOALS[data]
+    logging = fultr.RankingSVM.train(lists.train, seed=seed)
     log, valid = _simulate(lists, logging, bias, seed)
     front, limited, naive = _train(log, valid, goal, seed)
     fair = f"fair: disparity at most {goal['max_disparity']:g}"
     policies = {"as logged": logging, "learned from raw clicks": naive, fair: limited}
     found = {
         name: {
-            part: evaluate(policy, some, position_bias=bias, seed=seed)
+            part: fultr.evaluate(policy, some, position_bias=bias, seed=seed)
             for part, some in (("train", lists.train), ("test", lists.test))
         }
         for name, policy in policies.items()
@@ -88,27 +83,29 @@ def demo(
 
 
 def _simulate(
-    data: DataSplits, logging: RankingSVM, bias: PositionBias, seed: int
-) -> tuple[ClickLog, ClickLog]:
+    data: fultr.DataSplits, logging: fultr.RankingSVM, bias: fultr.PositionBias, seed: int
+) -> tuple[fultr.ClickLog, fultr.ClickLog]:
     with progress("simulating clicks") as report:
-        log = simulate_clicks(data.train, logging, bias, clicks=CLICKS, seed=seed, progress=report)
-        valid = simulate_clicks(data.valid, logging, bias, clicks=CLICKS, seed=seed + 1, progress=report)
+        log = fultr.simulate_clicks(data.train, logging, bias, clicks=CLICKS, seed=seed, progress=report)
+        valid = fultr.simulate_clicks(
+            data.valid, logging, bias, clicks=CLICKS, seed=seed + 1, progress=report
+        )
     return log, valid
 
 
 def _train(
-    log: ClickLog, valid: ClickLog, goal: dict[str, float], seed: int
-) -> tuple[Frontier, FairRanker, FairRanker]:
+    log: fultr.ClickLog, valid: fultr.ClickLog, goal: dict[str, float], seed: int
+) -> tuple[fultr.Frontier, fultr.FairRanker, fultr.FairRanker]:
     say("training ten fairness weights together (the first run also compiles) ...")
-    front = sweep(log, valid=valid, seeds=[seed])
+    front = fultr.sweep(log, valid=valid, seeds=[seed])
     say(f"training under a disparity of at most {goal['max_disparity']:g} ...")
-    limited = FairRanker(**goal, seed=seed).fit(log, valid=valid)  # type: ignore[arg-type]
-    naive = FairRanker(fairness_weight=0.0, utility_ips=False, disparity_ips=False, seed=seed)
+    limited = fultr.FairRanker(**goal, seed=seed).fit(log, valid=valid)  # type: ignore[arg-type]
+    naive = fultr.FairRanker(fairness_weight=0.0, utility_ips=False, disparity_ips=False, seed=seed)
     return front, limited, naive.fit(log, valid=valid)
 
 
 def _write(
-    out: Path, front: Frontier, limited: FairRanker, found: dict[str, dict[str, Evaluation]]
+    out: Path, front: fultr.Frontier, limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluation]]
 ) -> list[Path]:
     lines = ["policy,lists,dcg,disparity,group,exposure_share,merit_share"]
     for name, parts in found.items():
@@ -121,25 +118,36 @@ def _write(
         front.to_csv(out / "frontier.csv"),
         front.plot(out / "frontier.png"),
         front.plot(out / "frontier.svg"),
-        save(limited, out / "policy.safetensors"),
+        fultr.save(limited, out / "policy.safetensors"),
     ]
 
 
 def _report(
-    out: Path, front: Frontier, name: str, limited: FairRanker, log: ClickLog, valid: ClickLog, seed: int
+    out: Path,
+    front: fultr.Frontier,
+    name: str,
+    limited: fultr.FairRanker,
+    log: fultr.ClickLog,
+    valid: fultr.ClickLog,
+    seed: int,
 ) -> Path:
     say("writing the page ...")
     settings = {
-        **settings_of(FairRanker(seed=seed)),
+        **settings_of(fultr.FairRanker(seed=seed)),
         "fairness_weights": [point.fairness_weight for point in front.chosen],
         "seeds": [seed],
     }
-    run = run_of_frontier(front, settings, "fultr demo", {name: limited})
-    return write_report(report_on_run(run, log, valid, seed=seed), out / "report.html")
+    run = fultr.reports.run_of_frontier(front, settings, "fultr demo", {name: limited})
+    return fultr.reports.write_report(
+        fultr.reports.report_on_run(run, log, valid, seed=seed), out / "report.html"
+    )
 
 
 def _show(
-    log: ClickLog, limited: FairRanker, found: dict[str, dict[str, Evaluation]], written: list[Path]
+    log: fultr.ClickLog,
+    limited: fultr.FairRanker,
+    found: dict[str, dict[str, fultr.Evaluation]],
+    written: list[Path],
 ) -> None:
     console = results()
     console.print(
@@ -161,7 +169,7 @@ def _show(
     console.print("Wrote " + ", ".join(str(path) for path in written))
 
 
-def _shown(limited: FairRanker, found: dict[str, dict[str, Evaluation]]) -> str:
+def _shown(limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluation]]) -> str:
     """Return the sentence that says what was shown, and what was not."""
     _, naive, fair = (parts["test"] for parts in found.values())
     promised = limited.new_queries_ or {}
@@ -181,7 +189,7 @@ def _shown(limited: FairRanker, found: dict[str, dict[str, Evaluation]]) -> str:
     )
 
 
-def _cells(found: Evaluation) -> list[str]:
+def _cells(found: fultr.Evaluation) -> list[str]:
     low, high = found.intervals["disparity"]
     shares = [
         f"{100 * found.exposure_share[group]:.1f}% / {100 * found.merit_share[group]:.1f}%"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+import fultr
+import fultr.clicks
+import fultr.data
+import fultr.evaluation
+import fultr.training
 from fultr.cli.files import Content, read_any, with_groups_by
 from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
@@ -27,14 +31,10 @@ from fultr.cli.options import (
 from fultr.cli.output import print_facts, print_json, print_table, results, say
 from fultr.cli.rank import Deterministic, Policy, load_policy
 from fultr.cli.training_options import click_noise, in_names_of_options
-from fultr.click_model import ClickNoise
-from fultr.clicks.examination import context_of
-from fultr.data import Counts, RankingDataset
 from fultr.errors import InputError
-from fultr.evaluation import Evaluation
-from fultr.evaluation import evaluate as evaluation_of
-from fultr.evaluation.bootstrap import checked_level
-from fultr.training.overlap import notes_on_overlap, overlap_with_training
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @reads_log
@@ -81,23 +81,23 @@ def evaluate(
     """
     examined = any_bias(eta, bias)
     noise = click_noise(eps_plus, eps_minus)
-    checked_level(level)
+    fultr.evaluation.checked_level(level)
     ranker = load_policy(policy)
     content = read_any(
         data,
         reading,
-        context=context_of(examined),
+        context=fultr.clicks.context_of(examined),
         known=[ranker.known_features],
         shown_only=shown_only,
     )
     content = with_groups_by(content, group_by, data)
     source = _source(content, data, relevant_from)
     logged = None if content.counts is None else content.counts.noise
-    if logged is not None and logged != ClickNoise() and noise is None:
+    if logged is not None and logged != fultr.ClickNoise() and noise is None:
         known = "--eps-plus {eps_plus} --eps-minus {eps_minus}".format(**logged.texts())
         say(f"fultr: the log says that its clicks are noisy; {known} takes that off the merit")
     with in_names_of_options(data):
-        found = evaluation_of(
+        found = fultr.evaluate(
             ranker,
             source,
             position_bias=examined,
@@ -110,8 +110,12 @@ def evaluate(
         )
     if deterministic:
         warn_of_modes(ranker, source, examined, noise, str(policy))
-    overlap = overlap_with_training(ranker, source)
-    notes = [] if overlap is None else list(notes_on_overlap(str(policy), overlap, source.data))
+    overlap = fultr.training.overlap_with_training(ranker, source)
+    notes = (
+        [] if overlap is None else list(fultr.training.notes_on_overlap(str(policy), overlap, source.data))
+    )
+    if content.counts is not None and fultr.data.NEVER_SHOWN in content.counts.origin:
+        notes.append(fultr.clicks.sentence_of_left_out(content.counts.origin[fultr.data.NEVER_SHOWN]))
     if json:
         about = {"policy": str(policy), "data": str(data), "kind": content.kind, "notes": notes}
         print_json({**about, **found.to_dict()})
@@ -121,7 +125,7 @@ def evaluate(
         say(f"fultr: note: {note}")
 
 
-def _source(content: Content, file: Path, relevant_from: float | None) -> RankingDataset | Counts:
+def _source(content: Content, file: Path, relevant_from: float | None) -> fultr.RankingDataset | fultr.Counts:
     """Return what was read, with relevance of graded judgments."""
     if content.counts is not None:
         if relevant_from is not None:
@@ -130,7 +134,7 @@ def _source(content: Content, file: Path, relevant_from: float | None) -> Rankin
     return content.data if relevant_from is None else content.data.binarize(relevant_from)
 
 
-def print_evaluation(console: Console, found: Evaluation) -> None:
+def print_evaluation(console: Console, found: fultr.Evaluation) -> None:
     """Print an evaluation as tables: measures with their intervals, and what each group has."""
     kind = "drawn from the policy" if found.stochastic else "the most likely of each list"
     size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
@@ -153,7 +157,7 @@ def print_evaluation(console: Console, found: Evaluation) -> None:
         print_table(console, "By group", ("group", *(name.replace("_", " ") for name in columns)), rows)
 
 
-def _measures(found: Evaluation) -> list[tuple[str, ...]]:
+def _measures(found: fultr.Evaluation) -> list[tuple[str, ...]]:
     cut = "" if found.at is None else f"@{found.at}"
     rows = [
         _measure(f"{name}{cut}", getattr(found, name), found.intervals.get(name))

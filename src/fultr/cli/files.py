@@ -7,27 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import fultr
+import fultr.data
+import fultr.datasets
+import fultr.logs
 from fultr.cli.options import LogReading
 from fultr.cli.output import progress, say
-from fultr.data import ClickLog, Counts, RankingDataset, read_counts
-from fultr.data.counts_files import holds_counts
-from fultr.data.feature_names import choose_features, is_numbered
-from fultr.data.table_files import COMPRESSED, KINDS, Table, open_table
-from fultr.datasets import group_by, load
 from fultr.errors import InputError
 from fultr.files import existing_file
-from fultr.logs import count, read_aggregated_log, read_log
-from fultr.logs.aggregated import AGGREGATED, ASSUMPTION
-from fultr.logs.frames import features_of_policies
-from fultr.logs.metadata import LOG
 
 LOG_COLUMNS = ("impression_id", "position", "click")
 COUNT_COLUMNS = {"impressions", "clicks"}
-TABLE_ENDINGS = tuple(
-    ending + packed for ending in KINDS for packed in ("", *COMPRESSED) if ending != ".arrow"
-)
-"""What the names of files end in that may hold clicks; an .arrow file of ours holds labelled data."""
-
 NO_CLICK_LOG = "is no click log, but labelled data; simulate clicks on it first"
 NO_IMPRESSIONS = "holds counts of clicks, but single impressions are needed"
 
@@ -37,8 +27,8 @@ class Content:
     """What a file holds: labelled data, or a click log as counts and its data."""
 
     kind: str
-    data: RankingDataset
-    counts: Counts | None = None
+    data: fultr.RankingDataset
+    counts: fultr.Counts | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return how much of everything there is, as plain values."""
@@ -84,30 +74,35 @@ def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[
     with progress("reading") as report:
         table = _table(path)
         if table is None:
-            return _with_chosen(Content("labelled data", load(path, progress=report)), reading, path)
-        if holds_counts(table):
-            counts = read_counts(path, progress=report)
+            return _labelled(path, reading, report)
+        if fultr.data.holds_counts(table):
+            counts = fultr.read_counts(path, progress=report)
             return _with_chosen(Content("counts", counts.data, counts), reading, path)
-        by_name = known and all(not is_numbered(names) for names in known)
+        by_name = known and all(not fultr.logs.is_numbered(names) for names in known)
         if by_name and reading.features is None and reading.items is None and "kind" not in table.metadata:
-            reading = replace(reading, features=features_of_policies(table, known))
+            reading = replace(reading, features=fultr.logs.features_of_policies(table, known))
         arguments = {**reading.arguments(), "on_features": say_features(path), "progress": report}
         if holds_aggregated(table, renamed):
             del arguments["on_repeat"]
-            counts = read_aggregated_log(path, **arguments)
-            say(f"fultr: {path}: assumes that {ASSUMPTION}")
+            counts = fultr.logs.read_aggregated_log(path, **arguments)
+            say(f"fultr: {path}: assumes that {fultr.logs.ASSUMPTION}")
             return Content("aggregated log", counts.data, counts)
         if holds_log(table, renamed):
-            counts = count(path, context=context, **arguments)
+            counts = fultr.count(path, context=context, **arguments)
             return Content("click log", counts.data, counts)
-        return _with_chosen(Content("labelled data", load(path, progress=report)), reading, path)
+        return _labelled(path, reading, report)
+
+
+def _labelled(path: Path, reading: LogReading, report: Callable[[int, int], None]) -> Content:
+    data = fultr.datasets.load_dataset(path, progress=report)
+    return _with_chosen(Content("labelled data", data), reading, path)
 
 
 def _with_chosen(content: Content, reading: LogReading, path: Path) -> Content:
     """Return what has its groups and features already, with those of its features that are asked for."""
     if "group" in reading.columns:
         raise InputError(f"holds {content.kind}, which has its groups already; leave --group out", file=path)
-    data = choose_features(content.data, reading.features, reading.exclude, path)
+    data = fultr.logs.choose_features(content.data, reading.features, reading.exclude, path)
     return content if data is content.data else replace(content, data=data, counts=_on(content.counts, data))
 
 
@@ -118,12 +113,12 @@ def with_groups_by(content: Content, rule: str | None, path: Path) -> Content:
     if content.counts is not None:
         raise InputError("--group-by is for labelled data; --group names the column of a log", file=path)
     try:
-        return replace(content, data=group_by(content.data, rule))
+        return replace(content, data=fultr.datasets.group_by(content.data, rule))
     except InputError as error:
         raise error.located(path) from None
 
 
-def _on(counts: Counts | None, data: RankingDataset) -> Counts | None:
+def _on(counts: fultr.Counts | None, data: fultr.RankingDataset) -> fultr.Counts | None:
     return None if counts is None else counts.with_lists(data)
 
 
@@ -137,45 +132,50 @@ def say_features(path: object) -> Callable[[tuple[str, ...]], None]:
     return told
 
 
-def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bool = False) -> ClickLog:
+def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bool = False) -> fultr.ClickLog:
     """Read the single impressions of a click log; counts of clicks and labelled data are refused."""
     reading, table = reading or LogReading(), _table(path)
     if not holds_impressions(path, reading.columns):
-        labelled = table is None or not (holds_counts(table) or holds_aggregated(table, reading.columns))
+        labelled = table is None or not (
+            fultr.data.holds_counts(table) or holds_aggregated(table, reading.columns)
+        )
         raise InputError(NO_CLICK_LOG if labelled else NO_IMPRESSIONS, file=path)
     told = None if quiet else say_features(path)
     with progress("reading") as report:
-        return read_log(path, on_features=told, progress=report, **reading.arguments())
+        return fultr.read_log(path, on_features=told, progress=report, **reading.arguments())
 
 
 def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:
     """Say whether a file is a click log with single impressions."""
     table = _table(path)
-    if table is None or holds_counts(table) or holds_aggregated(table, columns):
+    if table is None or fultr.data.holds_counts(table) or holds_aggregated(table, columns):
         return False
     return holds_log(table, columns)
 
 
-def _table(path: Path) -> Table | None:
+def _table(path: Path) -> fultr.data.Table | None:
     """Open a file that may hold clicks."""
-    if not existing_file(path).name.lower().endswith(TABLE_ENDINGS):
+    # an .arrow file of ours holds labelled data
+    kinds = [ending for ending in fultr.data.KINDS if ending != ".arrow"]
+    endings = tuple(ending + packed for ending in kinds for packed in ("", *fultr.data.COMPRESSED))
+    if not existing_file(path).name.lower().endswith(endings):
         return None
-    return open_table(path)
+    return fultr.data.open_table(path)
 
 
-def holds_aggregated(table: Table, columns: Mapping[str, str]) -> bool:
+def holds_aggregated(table: fultr.data.Table, columns: Mapping[str, str]) -> bool:
     """Say whether a table counts impressions and clicks by query, document and position."""
     if "kind" in table.metadata:
-        return bool(table.metadata["kind"] == AGGREGATED)
+        return bool(table.metadata["kind"] == fultr.logs.AGGREGATED)
     names = set(table.schema.names)
     return names >= COUNT_COLUMNS and not names & {
         columns.get(name, name) for name in ("impression_id", "click")
     }
 
 
-def holds_log(table: Table, columns: Mapping[str, str]) -> bool:
+def holds_log(table: fultr.data.Table, columns: Mapping[str, str]) -> bool:
     """Say whether a table is a click log, or at least is more like one than like labelled data."""
     if "kind" in table.metadata:
-        return bool(table.metadata["kind"] == LOG)
+        return bool(table.metadata["kind"] == fultr.logs.LOG)
     names = {name.lower() for name in table.schema.names}
     return any(columns.get(name, name) in names for name in LOG_COLUMNS) or not names & {"relevance", "label"}

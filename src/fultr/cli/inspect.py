@@ -8,7 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.audit import logged_disparity_finding, lowest_limit_finding
+import fultr
+import fultr.audits
+import fultr.clicks
+import fultr.data
+import fultr.logs
 from fultr.cli.files import Content, read_any
 from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
@@ -24,13 +28,7 @@ from fultr.cli.options import (
 )
 from fultr.cli.output import print_findings, print_json, results
 from fultr.cli.summaries import print_dataset, print_log
-from fultr.clicks.examination import context_of
-from fultr.clicks.readiness import judge_readiness
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.errors import InputError
-from fultr.logs import inspect_dataset
-from fultr.logs.inspection import Finding, inspect_columns
-from fultr.logs.rows import OPTIONAL, REQUIRED
 
 
 @reads_log
@@ -56,27 +54,27 @@ def inspect(
       fultr inspect searches.csv --column query_id=search_id --column position=rank
     """
     examined = any_bias(eta, bias)
-    content, unusable = _read(file, reading, context_of(examined))
+    content, unusable = _read(file, reading, fultr.clicks.context_of(examined))
     summary = content.describe()
     judged: dict[str, Any]
     console = results()
     if content.counts is None:
         if examined is not None:
             raise InputError("--eta and --bias are for click logs", file=file)
-        judged = {"findings": [finding.to_dict() for finding in inspect_dataset(content.data)]}
+        judged = {"findings": [finding.to_dict() for finding in fultr.inspect_dataset(content.data)]}
         if not json:
             print_dataset(console, summary)
     else:
-        judged = judge_readiness(content.counts, examined, depth).to_dict()
+        judged = fultr.clicks.judge_readiness(content.counts, examined, depth).to_dict()
         about = (content.counts, examined, depth)
-        of_groups = [logged_disparity_finding(*about), lowest_limit_finding(*about)]
+        of_groups = [fultr.audits.logged_disparity_finding(*about), fultr.audits.lowest_limit_finding(*about)]
         judged["findings"] = [
             *(finding.to_dict() for finding in unusable),
             *judged["findings"],
             *(finding.to_dict() for finding in of_groups if finding is not None),
         ]
         if content.kind == "click log":
-            unread = inspect_columns(
+            unread = fultr.logs.inspect_columns(
                 file,
                 [*reading.columns.values()],
                 reading.items is not None,
@@ -93,7 +91,7 @@ def inspect(
     print_findings(console, judged["findings"])
 
 
-def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content, list[Finding]]:
+def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content, list[fultr.logs.Finding]]:
     """Read a file; without features, if columns of numbers that nobody named turn out to be none.
 
     Returns what is wrong with them, too: an inspection is to say that, and not to end there.
@@ -102,10 +100,16 @@ def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content
         return read_any(file, reading, context=context), []
     except InputError as error:
         named = reading.features is not None or reading.items is not None
-        of_log = (*REQUIRED, *OPTIONAL, *reading.columns.values(), LIST_COLUMN, context)
-        column = error.column or LIST_COLUMN
-        if named or column in of_log or column.startswith(FEATURE_PREFIX):
+        of_log = (
+            *fultr.logs.REQUIRED,
+            *fultr.logs.OPTIONAL,
+            *reading.columns.values(),
+            fultr.data.LIST_COLUMN,
+            context,
+        )
+        column = error.column or fultr.data.LIST_COLUMN
+        if named or column in of_log or column.startswith(fultr.data.FEATURE_PREFIX):
             raise
         problem = f"Cannot be trained on as it is: {error.in_shell(OPTIONS)}."
     without = replace(reading, features=[])
-    return read_any(file, without, context=context), [Finding("severe", "features", problem)]
+    return read_any(file, without, context=context), [fultr.logs.Finding("severe", "features", problem)]

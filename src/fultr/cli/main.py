@@ -2,60 +2,113 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from fultr import __version__
-from fultr.cli.audit import audit
-from fultr.cli.compare import compare
-from fultr.cli.convert import convert
-from fultr.cli.count import count
-from fultr.cli.demo import demo
-from fultr.cli.evaluate import evaluate
-from fultr.cli.inspect import inspect
-from fultr.cli.noise import noise
 from fultr.cli.option_names import OPTIONS, in_option_names
+from fultr.cli.options import finite_option
 from fultr.cli.output import say
-from fultr.cli.propensity import propensity
-from fultr.cli.rank import rank
-from fultr.cli.report import report
-from fultr.cli.reproduce import reproduce
-from fultr.cli.simulate import simulate
-from fultr.cli.split import split
-from fultr.cli.sweep import sweep
-from fultr.cli.train import train
-from fultr.errors import FultrError, FultrWarning, InputError
+from fultr.errors import FultrError, FultrWarning, InputError, WriteError
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which typer turns the interrupt into."""
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (
-    demo,
-    simulate,
-    count,
-    inspect,
-    convert,
-    split,
-    propensity,
-    noise,
-    train,
-    sweep,
-    evaluate,
-    audit,
-    rank,
-    compare,
-    reproduce,
-    report,
-):
-    app.command()(command)
+COMMANDS = {
+    "demo": "Learn a fair ranking from simulated clicks, start to end.",
+    "simulate": "Simulate clicks on labelled data, as a click log.",
+    "count": "Count impressions and clicks of logs of any size.",
+    "inspect": "Say what a file holds, and everything suspicious in it.",
+    "convert": "Convert labelled data or a click log to another format.",
+    "split": "Split a log in two, by query or by time.",
+    "propensity": "Estimate the position bias from a click log.",
+    "noise": "Estimate how often irrelevant items are clicked.",
+    "train": "Train a ranking policy from clicks, fair within a limit.",
+    "sweep": "Train policies for many fairness weights, and compare them.",
+    "evaluate": "Measure how useful and how fair a saved policy is.",
+    "audit": "Measure how fair the logged ranking is, from its clicks.",
+    "rank": "Rank items with a saved policy.",
+    "compare": "Train several methods on one click log, and compare them.",
+    "reproduce": "Rerun the paper, with a verdict on each of its claims.",
+    "report": "Write what a run or an audit found as one HTML page.",
+}
+"""What each command does, in a line. A command is the function of its name in the module of its name."""
+
+APP_OPTIONS: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+
+class Command(TyperCommand):
+    """A command whose numbers are finite, and small enough for all that works with them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments, and refuse numbers that no option means."""
+        left = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, (int, float)):
+                finite_option(value, parameter.opts[0])
+        return left
+
+
+class CommandsByName(Mapping[str, Any]):
+    """The commands by name; the module of one is imported when it is looked up, and no other."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all commands."""
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        """Return how many commands there are."""
+        return len(COMMANDS)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a command of that name, without importing it."""
+        return name in COMMANDS
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a command."""
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return command_of(name)
+
+
+@functools.cache
+def command_of(name: str) -> Any:
+    """Import a command and return it with its options; once, since that takes longer than a small run."""
+    module = import_module(f"fultr.cli.{name}")
+    alone = typer.Typer(add_completion=False, **APP_OPTIONS)
+    alone.command(name, cls=Command)(getattr(module, name))
+    return typer.main.get_command(alone)
+
+
+class Commands(TyperGroup):
+    """The group of all commands, which lists them without importing them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = CommandsByName()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is typer's
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the signature is typer's
+        """Write a line for each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+app = typer.Typer(cls=Commands, **APP_OPTIONS)
 
 
 @app.callback(invoke_without_command=True)
@@ -77,7 +130,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 success, 2 bad input, 1 a failure of our own."""
     try:
         with warnings_as_lines():
-            code = app(
+            check_streams()
+            code = command_line()(
                 args=None if arguments is None else list(arguments), prog_name="fultr", standalone_mode=False
             )
         sys.stdout.flush()
@@ -97,23 +151,63 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say(f"fultr: {error}")
         return error.exit_code
     except BrokenPipeError:
-        # whoever read our output has seen enough; keep Python from complaining about it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # whoever read our output has seen enough
         return 1
+    except MemoryError as error:
+        say(f"fultr: there is not enough memory for this{f': {error}' if str(error) else ''}")
+        return 1
+    except OSError as error:
+        if not is_output_broken():
+            return internal(error)
+        discard_output()
+        say(f"fultr: standard output cannot be written: {error.strerror or error}")
+        return WriteError.exit_code
     except Exception as error:
-        # the last resort: a line instead of a traceback, unless one is asked for
-        if os.environ.get("FULTR_TRACEBACK"):
-            traceback.print_exc()
-        hint = "FULTR_TRACEBACK=1 shows where; please report it"
-        say(f"fultr: internal error: {type(error).__name__}: {error} ({hint})")
-        return 1
+        return internal(error)
     return int(code or 0)
+
+
+@functools.cache
+def command_line() -> Callable[..., Any]:
+    """Return the group of all commands, made once."""
+    return typer.main.get_command(app)
+
+
+def check_streams() -> None:
+    """Refuse to work for nobody; what nobody wants to hear is not said."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
+    if sys.stdout is None:
+        raise InputError("standard output is closed; send it to /dev/null if it is not wanted")
+
+
+def is_output_broken() -> bool:
+    """Say whether what was printed cannot be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def discard_output() -> None:
+    """Keep Python from complaining at exit about output that could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def internal(error: Exception) -> int:
+    """Say in a line what should not have happened, unless a traceback is asked for; return the exit code."""
+    if os.environ.get("FULTR_TRACEBACK"):
+        traceback.print_exception(error)
+    hint = "FULTR_TRACEBACK=1 shows where; please report it"
+    say(" ".join(f"fultr: internal error: {type(error).__name__}: {error} ({hint})".split()))
+    return 1
 
 
 def options_of(arguments: Sequence[str] | None) -> dict[str, str]:
     """Return the options of the command that was called, by the names of its arguments."""
     given = sys.argv[1:] if arguments is None else arguments
-    commands = getattr(typer.main.get_command(app), "commands", {})
+    commands = getattr(command_line(), "commands", {})
     called = next((commands[name] for name in given if name in commands), None)
     parameters = [] if called is None else called.params
     return {one.name: one.opts[0] for one in parameters if one.name and one.opts[0].startswith("--")}

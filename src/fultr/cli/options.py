@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.click_model import PositionBias, PositionBiasByContext
-from fultr.clicks import read_position_bias
-from fultr.clicks.examination import AnyBias
+import fultr
+import fultr.clicks
+import fultr.logs
+from fultr.arguments import LARGEST_WHOLE
 from fultr.errors import InputError
-from fultr.logs.rows import OPTIONAL, REQUIRED
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
@@ -147,6 +148,14 @@ def reads_log(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
+def finite_option(value: float, option: str) -> None:
+    """Refuse a number that no option means: one that is not finite, or a whole one of more than 63 bits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{option} must be a finite number", value=value)
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise InputError(f"{option} must be a whole number of at most 63 bits", value=value)
+
+
 def names_in(texts: list[str] | None) -> list[str] | None:
     """Return the names of an option that takes several, separated by commas or given again and again."""
     if texts is None:
@@ -154,19 +163,19 @@ def names_in(texts: list[str] | None) -> list[str] | None:
     return [name for text in texts for part in text.split(",") if (name := part.strip())]
 
 
-def any_bias(eta: float | None, file: Path | None) -> AnyBias | None:
+def any_bias(eta: float | None, file: Path | None) -> fultr.clicks.AnyBias | None:
     """Return the position bias asked for, if any: a curve, an estimate or a curve for each context."""
     if file is None:
-        return None if eta is None else PositionBias.power(eta)
+        return None if eta is None else fultr.PositionBias.power(eta)
     if eta is not None:
         raise InputError("give --eta or --bias, not both")
-    return read_position_bias(file)
+    return fultr.read_position_bias(file)
 
 
-def position_bias(eta: float | None, file: Path | None) -> PositionBias | None:
+def position_bias(eta: float | None, file: Path | None) -> fultr.PositionBias | None:
     """Return the position bias asked for, if any, as one curve."""
     found = any_bias(eta, file)
-    if isinstance(found, PositionBiasByContext):
+    if isinstance(found, fultr.PositionBiasByContext):
         problem = f"has a curve for each {found.column}, and this command takes one curve only"
         raise InputError(problem, file=file)
     return None if found is None else found.to_position_bias()
@@ -177,8 +186,8 @@ def renamed_columns(pairs: list[str] | None) -> dict[str, str]:
     renamed = {}
     for pair in pairs or []:
         name, equals, column = pair.partition("=")
-        if not (equals and name and column) or name not in (*REQUIRED, *OPTIONAL):
-            known = ", ".join((*REQUIRED, *OPTIONAL))
+        if not (equals and name and column) or name not in (*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL):
+            known = ", ".join((*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL))
             raise InputError(f"--column takes NAME=COLUMN with NAME one of: {known}", value=pair)
         renamed[name] = column
     return renamed

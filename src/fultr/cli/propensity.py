@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import fultr
+import fultr.clicks
+import fultr.data
+import fultr.evaluation
 from fultr.cli.options import NOTHING_SAID, Json, LogReading, Seed, reads_log
 from fultr.cli.output import print_facts, print_json, progress, results, say
 from fultr.cli.propensity_inputs import CONTEXT, RANKER, SWAP_RANK, SWAPPED, Asked, Logged, read_asked
@@ -37,20 +40,8 @@ from fultr.cli.propensity_tables import (
     print_comparison,
     print_estimate,
 )
-from fultr.clicks import (
-    BiasComparison,
-    BiasEstimate,
-    compare_biases,
-    estimate_bias,
-    supported_methods,
-    write_bias,
-)
-from fultr.clicks.bias_estimate import Method
-from fultr.data import ClickLog, Counts
-from fultr.data.table_files import open_table
 from fultr.errors import InputError
-from fultr.evaluation.bootstrap import checked_level
-from fultr.files import atomic_write, writable_file
+from fultr.files import writable_file, written_together
 from fultr.plots import FORMATS, draw_bias
 
 WITHOUT_VARIATION = (
@@ -62,8 +53,8 @@ WITHOUT_VARIATION = (
 class _Curve:
     """An estimate, and what other methods say."""
 
-    estimate: BiasEstimate
-    comparison: BiasComparison | None
+    estimate: fultr.BiasEstimate
+    comparison: fultr.BiasComparison | None
 
     @property
     def title(self) -> str:
@@ -108,7 +99,7 @@ def propensity(
       fultr propensity clicks.parquet --by device --out bias.json
       fultr train clicks.parquet --bias bias.json --max-disparity 0.1 --out run
     """
-    checked_level(level)
+    fultr.evaluation.checked_level(level)
     if depth is not None and tail is not None:
         raise InputError("give --depth or --tail, not both")
     pictures = _pictures(plot, out, compare)
@@ -131,7 +122,7 @@ def propensity(
         },
         tail=None if tail is None else tail.value,
         depth=depth,
-    ).found_in(open_table(log).schema.names)
+    ).found_in(fultr.data.open_table(log).schema.names)
     logged = read_asked(asked, reading)
     chosen = _choose(asked, logged)
     curves, refused = _estimated(asked, logged, chosen[0])
@@ -161,7 +152,9 @@ def _pictures(plot: list[Path] | None, out: Path | None, compare: bool) -> list[
     return plot or []
 
 
-def _method_of(method: MethodName | None, relevance: RelevanceName | None, compare: bool) -> Method | None:
+def _method_of(
+    method: MethodName | None, relevance: RelevanceName | None, compare: bool
+) -> fultr.clicks.Method | None:
     if relevance is not None and not compare:
         if method not in (None, MethodName.EM):
             raise InputError("--relevance is for --method em", value=method.value)
@@ -169,7 +162,7 @@ def _method_of(method: MethodName | None, relevance: RelevanceName | None, compa
     return None if method is None else method.value
 
 
-def _choose(asked: Asked, logged: Logged) -> tuple[Method, str]:
+def _choose(asked: Asked, logged: Logged) -> tuple[fultr.clicks.Method, str]:
     """Return the method asked for, or the one that rests on least, and why it is that."""
     no_swaps = UNSUPPORTED["swap"]
     if asked.method == "swap" and asked.swap is None:
@@ -183,7 +176,7 @@ def _choose(asked: Asked, logged: Logged) -> tuple[Method, str]:
     if asked.swap is not None:
         return "swap", f"column '{asked.swap}' tells what was exchanged"
     try:
-        supported = supported_methods(logged.log, ranker=logged.inputs.get(RANKER))
+        supported = fultr.clicks.supported_methods(logged.log, ranker=logged.inputs.get(RANKER))
     except InputError as error:
         raise error.located(asked.file) from None
     rankers = "" if asked.ranker is None else f" by different rankers (column '{asked.ranker}')"
@@ -198,11 +191,11 @@ def _choose(asked: Asked, logged: Logged) -> tuple[Method, str]:
     raise InputError(problem, file=asked.file)
 
 
-def _others(logged: Logged, method: Method) -> str:
+def _others(logged: Logged, method: fultr.clicks.Method) -> str:
     """Say what other methods the log supports, or what else could be done."""
     told = {name: logged.inputs.get(name) for name in (SWAP_RANK, RANKER)}
     try:
-        others = [name for name in supported_methods(logged.log, **told) if name != method]
+        others = [name for name in fultr.clicks.supported_methods(logged.log, **told) if name != method]
     except InputError:
         return ""
     if others:
@@ -210,7 +203,9 @@ def _others(logged: Logged, method: Method) -> str:
     return f"; {WITHOUT_VARIATION}" if method == "harvest" else ""
 
 
-def _estimated(asked: Asked, logged: Logged, method: Method) -> tuple[list[_Curve], dict[str, str]]:
+def _estimated(
+    asked: Asked, logged: Logged, method: fultr.clicks.Method
+) -> tuple[list[_Curve], dict[str, str]]:
     """Return the curve of the log, or of each context, and why a context has none."""
     curves: list[_Curve] = []
     refused: dict[str, str] = {}
@@ -238,17 +233,17 @@ def _estimated(asked: Asked, logged: Logged, method: Method) -> tuple[list[_Curv
 
 
 def _of_part(
-    asked: Asked, log: ClickLog | Counts, told: dict[str, Any], method: Method
-) -> tuple[BiasEstimate, BiasComparison | None]:
+    asked: Asked, log: fultr.ClickLog | fultr.Counts, told: dict[str, Any], method: fultr.clicks.Method
+) -> tuple[fultr.BiasEstimate, fultr.BiasComparison | None]:
     given: Any = {**told, **{name: value for name, value in asked.options.items() if value is not None}}
-    comparison = compare_biases(log, **given) if asked.compare else None
+    comparison = fultr.compare_biases(log, **given) if asked.compare else None
     found = None if comparison is None else comparison.estimates.get(method)
     if found is None:
-        found = estimate_bias(log, method, **given)
+        found = fultr.estimate_bias(log, method, **given)
     if asked.depth is not None:
         found = found.on_page(asked.depth)
-    else:
-        found = found.with_tail(asked.tail or found.usable_tail)
+    elif asked.tail is not None:
+        found = found.with_tail(asked.tail)
     found.to_position_bias()  # an examination that rises has no power law as its tail
     return found, comparison
 
@@ -256,22 +251,21 @@ def _of_part(
 def _write(asked: Asked, curves: list[_Curve], out: Path | None, pictures: list[Path]) -> list[Path]:
     """Write all files, or none if one of them cannot be written; return them."""
     files = []
-    with ExitStack() as all_or_none:
+    with written_together():
         if out is not None:
             by_value = {
                 curve.estimate.context[1]: curve.estimate for curve in curves if curve.estimate.context
             }
-            temporary = all_or_none.enter_context(atomic_write(out))
-            write_bias(curves[0].estimate if asked.by is None else by_value, temporary)
+            fultr.write_bias(curves[0].estimate if asked.by is None else by_value, out)
             files.append(out)
         panels, disputed = _panels(curves)
         files += [draw_bias(panels, picture, disputed) for picture in pictures]
     return files
 
 
-def _panels(curves: list[_Curve]) -> tuple[dict[str, dict[str, BiasEstimate]], dict[str, set[int]]]:
+def _panels(curves: list[_Curve]) -> tuple[dict[str, dict[str, fultr.BiasEstimate]], dict[str, set[int]]]:
     """Return what to draw: methods beside one another for each context, or contexts in one picture."""
-    panels: dict[str, dict[str, BiasEstimate]] = {}
+    panels: dict[str, dict[str, fultr.BiasEstimate]] = {}
     disputed: dict[str, set[int]] = {}
     for curve in curves:
         found, comparison = curve.estimate, curve.comparison
@@ -286,7 +280,7 @@ def _panels(curves: list[_Curve]) -> tuple[dict[str, dict[str, BiasEstimate]], d
 
 def _content(
     asked: Asked,
-    method_and_why: tuple[Method, str],
+    method_and_why: tuple[fultr.clicks.Method, str],
     curves: list[_Curve],
     refused: dict[str, str],
     files: list[Path],
@@ -313,7 +307,7 @@ def _content(
 def _print(
     asked: Asked,
     logged: Logged,
-    method_and_why: tuple[Method, str],
+    method_and_why: tuple[fultr.clicks.Method, str],
     curves: list[_Curve],
     refused: dict[str, str],
 ) -> None:

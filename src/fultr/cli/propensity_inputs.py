@@ -7,20 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
+import fultr
+import fultr.clicks
+import fultr.data
+import fultr.logs
 from fultr.cli.files import NO_CLICK_LOG, NO_IMPRESSIONS, holds_impressions, read_any
 from fultr.cli.options import LogReading
 from fultr.cli.output import progress
 from fultr.cli.propensity_options import RelevanceName
-from fultr.clicks.bias_estimate import Method, Tail
-from fultr.data import ClickLog, Counts
-from fultr.data.columns import flags, integers_between, require_columns, text_labels
-from fultr.data.fields import DEEPEST_POSITION
-from fultr.data.ids import distinct
 from fultr.errors import InputError
-from fultr.logs.reading import LogOptions, OpenedLog, read_impressions
-from fultr.logs.rows import Check
 
 SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"
 """What is told of each impression; the first three are also the names that its columns are known by."""
@@ -37,20 +32,27 @@ class Asked:
     """What the command is to do with what columns."""
 
     file: Path
-    method: Method | None
+    method: fultr.clicks.Method | None
     compare: bool
     swap: str | None
     swapped: str | None
     ranker: str | None
     by: str | None
     options: dict[str, Any]
-    tail: Tail | None = None
+    tail: fultr.clicks.Tail | None = None
     depth: int | None = None
+
+    @classmethod
+    def of_swaps(cls, file: Path, swap: str, swapped: str | None) -> Asked:
+        """Ask for a log with its swaps and nothing else."""
+        return cls(file, "swap", False, swap, swapped, None, None, {"relevance": None})
 
     def found_in(self, names: list[str]) -> Asked:
         """Return the same with columns that are there and called as we call them; what is not needed goes."""
         swap, swapped, ranker = self.swap, self.swapped, self.ranker
-        require_columns(names, [name for name in (swap, swapped, ranker, self.by) if name], self.file)
+        fultr.data.require_columns(
+            names, [name for name in (swap, swapped, ranker, self.by) if name], self.file
+        )
         if self.compare or self.method in (None, "swap"):
             swap = swap or (SWAP_RANK if SWAP_RANK in names else None)
             if swapped is not None and swap is None:
@@ -70,19 +72,19 @@ class Asked:
 class Logged:
     """A log, as single impressions only where they are needed, and what its table says of each of them."""
 
-    log: ClickLog | Counts
+    log: fultr.ClickLog | fultr.Counts
     inputs: dict[str, Any]
 
-    def parts(self) -> Iterator[tuple[str | None, ClickLog | Counts, dict[str, Any]]]:
+    def parts(self) -> Iterator[tuple[str | None, fultr.ClickLog | fultr.Counts, dict[str, Any]]]:
         """Yield the value of each context, its impressions and what is told of them; or all of the log."""
         context = self.inputs.get(BY)
         if context is not None:
-            assert isinstance(self.log, ClickLog)  # noqa: S101 - columns of impressions come with impressions
-            for value in distinct(context):
-                chosen = np.flatnonzero(context == value)
+            assert isinstance(self.log, fultr.ClickLog)  # noqa: S101 - columns of impressions come with impressions
+            for value in fultr.data.distinct(context):
+                chosen = (context == value).nonzero()[0]
                 own = {name: values[chosen] for name, values in self.inputs.items() if name != BY}
                 yield str(value), self.log[chosen], own
-        elif isinstance(self.log, Counts) and self.log.context is not None:
+        elif isinstance(self.log, fultr.Counts) and self.log.context is not None:
             for value in self.log.context_values:
                 yield value, self.log.of_context(value), {}
         else:
@@ -120,31 +122,33 @@ def _read_impressions(asked: Asked, reading: LogReading) -> Logged:
         "must be a position that the log shows, 1 to {deepest}: the one drawn to be exchanged with the"
         " first, 1 where nothing was to be exchanged; or 0 outside the experiment"
     )
-    wanted: dict[str, tuple[str, Check]] = {
+    wanted: dict[str, tuple[str, fultr.logs.Check]] = {
         name: (column, check)
         for name, column, check in (
             (
                 SWAP_RANK,
                 asked.swap,
-                integers_between(0, DEEPEST_POSITION, rule.format(deepest=DEEPEST_POSITION)),
+                fultr.data.integers_between(
+                    0, fultr.data.DEEPEST_POSITION, rule.format(deepest=fultr.data.DEEPEST_POSITION)
+                ),
             ),
-            (SWAPPED, asked.swapped, flags),
-            (RANKER, asked.ranker, text_labels),
-            (BY, asked.by, text_labels),
+            (SWAPPED, asked.swapped, fultr.data.flags),
+            (RANKER, asked.ranker, fultr.data.text_labels),
+            (BY, asked.by, fultr.data.text_labels),
         )
         if column is not None
     }
     with progress("reading") as report:
-        options = cast("LogOptions", {**reading.arguments(), "progress": report})
-        log, told = read_impressions(asked.file, options, wanted)
+        options = cast("fultr.logs.LogOptions", {**reading.arguments(), "progress": report})
+        log, told = fultr.logs.read_impressions(asked.file, options, wanted)
     deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
     if SWAP_RANK in told and told[SWAP_RANK].max(initial=0) > deepest:
-        reader = OpenedLog(asked.file, options, of_impressions=wanted).reader
+        reader = fultr.logs.OpenedLog(asked.file, options, of_impressions=wanted).reader
         row, found = next(reader.find_rows(lambda block: block[SWAP_RANK] > deepest))
         value = str(found[SWAP_RANK][0]) if reader.text_ids else found[SWAP_RANK][0]
         raise reader.numbered.error(rule.format(deepest=deepest), row, str(asked.swap), value)
     if BY in told:
-        _check_contexts(asked, distinct(told[BY]).size)
+        _check_contexts(asked, fultr.data.distinct(told[BY]).size)
     if SWAPPED in told and told[SWAPPED][told[SWAP_RANK] > 1].all():
         # all exchanges that were drawn were made, and what was drawn to stay is the control
         del told[SWAPPED]

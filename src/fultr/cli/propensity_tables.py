@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+import fultr
+import fultr.clicks
 from fultr.cli.output import print_facts, print_table
-from fultr.clicks import BiasComparison, BiasEstimate, GoodnessOfFit
-from fultr.clicks.bias_estimate import METHODS, position_ranges
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SMALL_P = 0.01
 """A test of fit with a smaller p-value gets a word of warning."""
@@ -41,7 +42,7 @@ def in_options(sentence: str) -> str:
     return sentence
 
 
-def print_estimate(console: Console, found: BiasEstimate, title: str) -> None:
+def print_estimate(console: Console, found: fultr.BiasEstimate, title: str) -> None:
     """Print a curve as a table by position, its summary, and what to know of it."""
     columns = ("position", "value", "low", "high", "raw", "impressions", "clicks", "comparisons")
     numbers = zip(
@@ -67,7 +68,7 @@ def print_estimate(console: Console, found: BiasEstimate, title: str) -> None:
         console.print(f"  {in_options(note)}")
 
 
-def print_comparison(console: Console, comparison: BiasComparison, chosen: str) -> None:
+def print_comparison(console: Console, comparison: fultr.BiasComparison, chosen: str) -> None:
     """Print what all methods say, position by position, and where they cannot all be right.
 
     What there is to know of the method that was chosen has been said before.
@@ -95,16 +96,16 @@ def print_comparison(console: Console, comparison: BiasComparison, chosen: str) 
         console.print(f"  {method} is left out: {reason}")
 
 
-def without_estimate(comparison: BiasComparison) -> dict[str, str]:
+def without_estimate(comparison: fultr.BiasComparison) -> dict[str, str]:
     """Return why methods are not part of a comparison."""
     return {
         method: in_options(comparison.refused.get(method, UNSUPPORTED[method]))
-        for method in METHODS
+        for method in fultr.clicks.METHODS
         if method not in comparison.estimates
     }
 
 
-def comparison_content(comparison: BiasComparison) -> dict[str, Any]:
+def comparison_content(comparison: fultr.BiasComparison) -> dict[str, Any]:
     """Return a comparison as plain values for JSON."""
     table = [
         {name: _known(cell) if isinstance(cell, dict) else cell for name, cell in row.items()}
@@ -136,14 +137,14 @@ def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
 
 
-def _test(fit: GoodnessOfFit | None, warning: str) -> str:
+def _test(fit: fultr.clicks.GoodnessOfFit | None, warning: str) -> str:
     if fit is None:
         return "not tested: nothing is left to test it by"
     tested = f"p = {fit.p_value:.3g} (chi-square {fit.statistic:.3g}, {fit.degrees_of_freedom:.3g} degrees)"
     return tested + (f": {warning}" if fit.p_value < SMALL_P else "")
 
 
-def _beyond(found: BiasEstimate) -> str:
+def _beyond(found: fultr.BiasEstimate) -> str:
     bias = found.to_position_bias()
     last = len(bias.values)
     if bias.beyond == "error":
@@ -152,7 +153,7 @@ def _beyond(found: BiasEstimate) -> str:
             " --tail zero says that nothing is looked at there"
         )
     filled = [position for position in found.insufficient if position < last]
-    gaps = f", and at {position_ranges(filled)}" if filled else ""
+    gaps = f", and at {fultr.clicks.position_ranges(filled)}" if filled else ""
     if bias.beyond == "zero":
         law = f"; positions without data follow the fitted power law{gaps.removeprefix(', and')}"
         return f"nothing is looked at after position {last}, as asked for{law if gaps else ''}"

@@ -4,47 +4,29 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import torch
 import typer
-from numpy.typing import NDArray
 
-from fultr.arguments import Progress
+import fultr
+import fultr.data
+import fultr.datasets
+import fultr.logs
+import fultr.policy
+import fultr.training
 from fultr.cli.modes import warn_of_modes_by_exposure
 from fultr.cli.options import Json
 from fultr.cli.output import print_json, progress, say
-from fultr.data import RankingDataset, read_letor
-from fultr.data.dataset import rows_of
-from fultr.data.feature_names import with_features
-from fultr.datasets.load import LETOR_ENDINGS
 from fultr.errors import InputError
-from fultr.expectation import examination_weights
 from fultr.files import existing_file, writable_file
-from fultr.policy import log_prob_of_positions, rank_positions, sample_positions
-from fultr.policy.plackett_luce import cut_positions
-from fultr.policy.ranking_files import (
-    TABLE_ENDINGS,
-    RankingFormat,
-    ShownItems,
-    format_of,
-    read_scored,
-    write_rankings,
-)
-from fultr.policy.rotation import expected_exposure, rotated_positions
-from fultr.training import FairRanker, load
-from fultr.training.policy_files import read_policy_file
+
+if TYPE_CHECKING:
+    from fultr.cli.modes import Array
 
 POLICY_FILE = "policy.safetensors"
 """The name of the policy in the folder of a training run."""
-
-CELLS_A_BLOCK = 1 << 18
-"""Items (rankings x the longest list) that are ranked together, or else a single ranking."""
 
 Policy = Annotated[Path, typer.Argument(help=f"A saved policy, or the folder of a run with {POLICY_FILE}.")]
 Deterministic = Annotated[
@@ -68,7 +50,8 @@ def rank(
         Path | None, typer.Option(help="Where to write: .parquet, .csv, .trec or .run; else CSV is printed.")
     ] = None,
     form: Annotated[
-        RankingFormat | None, typer.Option("--format", help="The format, if not by the ending of --out.")
+        fultr.policy.RankingFormat | None,
+        typer.Option("--format", help="The format, if not by the ending of --out."),
     ] = None,
     rotate: Annotated[
         int | None,
@@ -102,21 +85,21 @@ def rank(
     data, scores = _scored_items(items, ranker)
     used = None if deterministic else secrets.randbelow(1 << 32) if seed is None else seed
     if deterministic:
-        draws = _Draws(data, scores, 1, lambda block: cut_positions(block.mode(), top_k))
         warn_of_modes_by_exposure(ranker, data, scores)
-    elif rotate is not None:
-        ties = np.random.default_rng(used).random(data.rows)
-        weights = examination_weights(ranker.position_bias_, int(data.lengths.max(initial=1)), top_k)
-        draws = _Draws(
-            data, scores, rotate, lambda block: cut_positions(block.rotated(rotate, weights, ties), top_k)
-        )
-    else:
-        rng = np.random.default_rng(used)
-        draws = _Draws(data, scores, samples or 1, lambda block: block.drawn(rng, top_k))
+    rankings = fultr.policy.DrawnRankings(
+        data,
+        scores,
+        samples or rotate or 1,
+        seed=used,
+        top_k=top_k,
+        rotate_with=None if rotate is None else ranker.position_bias_,
+    )
     with progress("ranking") as report:
-        rows = write_rankings(data, draws.shown(report), sys.stdout.buffer if out is None else out, chosen)
+        rows = fultr.policy.write_rankings(
+            data, rankings.shown(report), sys.stdout.buffer if out is None else out, chosen
+        )
     if json:
-        summary = {"file": str(out), "format": str(chosen), "lists": len(data), "samples": draws.samples}
+        summary = {"file": str(out), "format": str(chosen), "lists": len(data), "samples": rankings.samples}
         print_json({**summary, "rows": rows, "seed": used})
     if out is not None:
         say(f"wrote {out}" + ("" if used is None else f" (--seed {used} repeats it)"))
@@ -128,7 +111,7 @@ def _check_one(given: dict[str, int | None]) -> None:
         raise InputError(f"give {names[0]} or {names[1]}, not both")
 
 
-def load_policy(path: Path) -> FairRanker:
+def load_policy(path: Path) -> fultr.FairRanker:
     """Load a saved policy, or that of a run from its folder."""
     file = path
     with suppress(OSError):  # of a name that is too long, which reading says better
@@ -136,141 +119,47 @@ def load_policy(path: Path) -> FairRanker:
             file = path / POLICY_FILE
             if not file.exists():
                 raise InputError(f"is a folder without a {POLICY_FILE}; name a saved policy", file=path)
-    model = read_policy_file(file).content.get("model")
+    model = fultr.training.read_policy_file(file).content.get("model")
     if isinstance(model, dict) and model.get("kind") == "module":
         problem = (
             f"its scorer is a torch module of its maker's own, {model.get('name')}, which cannot be loaded"
             " from the command line; use fultr.load(path, module=...) in Python"
         )
         raise InputError(problem, file=file)
-    return load(file)
+    return fultr.load(file)
 
 
 def _checked_format(
-    policy: Path, items: Path, out: Path | None, form: RankingFormat | None, *, json: bool
-) -> RankingFormat:
+    policy: Path, items: Path, out: Path | None, form: fultr.policy.RankingFormat | None, *, json: bool
+) -> fultr.policy.RankingFormat:
     """Return the format to write; what cannot be done is said before the work."""
     if out is None:
         if json:
             raise InputError("--json needs --out: rankings are printed otherwise")
-        if form is RankingFormat.PARQUET:
+        if form is fultr.policy.RankingFormat.PARQUET:
             raise InputError("Parquet is not for printing; give --out")
-        return form or RankingFormat.CSV
-    chosen = form or format_of(out)
+        return form or fultr.policy.RankingFormat.CSV
+    chosen = form or fultr.policy.format_of(out)
     if writable_file(out).resolve() in (policy.resolve(), items.resolve()):
         raise InputError("would be written over, though it is read; give --out another name", file=out)
     return chosen
 
 
-def _scored_items(path: Path, ranker: FairRanker) -> tuple[RankingDataset, NDArray[np.float64]]:
+def _scored_items(path: Path, ranker: fultr.FairRanker) -> tuple[fultr.RankingDataset, Array]:
     """Return the items, and the score of each."""
     file, wanted = existing_file(path), ranker.known_features
     ending = file.suffix.lower()
-    if ending not in (*LETOR_ENDINGS, *TABLE_ENDINGS):
-        endings = ", ".join((*LETOR_ENDINGS, *TABLE_ENDINGS))
+    if ending not in (*fultr.datasets.LETOR_ENDINGS, *fultr.policy.TABLE_ENDINGS):
+        endings = ", ".join((*fultr.datasets.LETOR_ENDINGS, *fultr.policy.TABLE_ENDINGS))
         raise InputError(f"the name of a file of items must end in one of: {endings}", file=file)
     with progress("reading") as report:
-        if ending in TABLE_ENDINGS:
-            data = read_scored(file, wanted, ranker.feature_scores, progress=report)
-            scores = data.features[:, 0].astype(np.float64)
+        if ending in fultr.policy.TABLE_ENDINGS:
+            data = fultr.policy.read_scored(file, wanted, ranker.feature_scores, progress=report)
+            scores = data.features[:, 0].astype("float64")
         else:
-            data = with_features(read_letor(file, progress=report), wanted, file)
+            data = fultr.logs.with_features(fultr.read_letor(file, progress=report), wanted, file)
             scores = ranker.feature_scores(data)
     try:
         return data, scores + ranker.offsets_of(data)
     except InputError as error:
         raise error.located(file) from None
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Consecutive lists, and the numbers, from 1, of the rankings that are wanted of each of them.
-
-    Positions come list by list, and for each list ranking by ranking.
-    """
-
-    first_row: int
-    scores: NDArray[np.float64]
-    offsets: NDArray[np.int64]
-    samples: NDArray[np.int32]
-
-    @property
-    def lists(self) -> NDArray[np.int64]:
-        """The list of each ranking, from 0."""
-        return np.repeat(np.arange(self.offsets.size - 1), self.samples.size)
-
-    def drawn(self, rng: np.random.Generator, top_k: int | None) -> NDArray[np.int32]:
-        """Return rankings that are drawn from the policy."""
-        return sample_positions(self.scores, self.offsets, self.lists, rng, top_k=top_k)
-
-    def mode(self) -> NDArray[np.int32]:
-        """Return the most likely ranking of each list."""
-        return rank_positions(self.scores, self.offsets)
-
-    def rotated(self, n: int, weights: NDArray[np.float64], ties: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return rankings, of n that are chosen to be shown in turn."""
-        exposure = expected_exposure(self.scores, self.offsets, weights)
-        own_ties = ties[self.first_row : self.first_row + exposure.size]
-        chosen = rotated_positions(exposure, self.offsets, n, weights, own_ties)[self.samples - 1]
-        lengths = np.diff(self.offsets)[self.lists]
-        ranking = np.repeat(np.tile(np.arange(self.samples.size), self.offsets.size - 1), lengths)
-        return np.asarray(chosen[ranking, rows_of(self.offsets, self.lists)])
-
-
-class _Draws:
-    """Rankings of all lists, made and shown block by block.
-
-    What is drawn does not depend on the blocks.
-    """
-
-    def __init__(
-        self,
-        data: RankingDataset,
-        scores: NDArray[np.float64],
-        samples: int,
-        positions: Callable[[_Block], NDArray[np.int32]],
-    ) -> None:
-        self.data = data
-        self.scores = scores
-        self.samples = samples
-        self.positions = positions
-
-    def shown(self, report: Progress) -> Iterator[ShownItems]:
-        """Yield what the rankings show."""
-        for lists, samples in self._blocks():
-            yield self._block(lists, samples)
-            report(lists.stop, len(self.data))
-
-    def _blocks(self) -> Iterator[tuple[slice, NDArray[np.int32]]]:
-        """Yield consecutive lists with the numbers of their samples; a list with many comes in parts."""
-        lengths, numbers, start = self.data.lengths, np.arange(1, self.samples + 1, dtype=np.int32), 0
-        while start < lengths.size:
-            # padded to the longest, as the log-probabilities need them
-            longest = np.maximum.accumulate(lengths[start : start + CELLS_A_BLOCK])
-            cells = longest * np.arange(1, longest.size + 1) * self.samples
-            stop = start + max(1, int(np.searchsorted(cells, CELLS_A_BLOCK, side="right")))
-            at_once = max(1, CELLS_A_BLOCK // int(lengths[start])) if stop == start + 1 else self.samples
-            for first in range(0, self.samples, at_once):
-                yield slice(start, stop), numbers[first : first + at_once]
-            start = stop
-
-    def _block(self, lists: slice, samples: NDArray[np.int32]) -> ShownItems:
-        first_row = int(self.data.offsets[lists.start])
-        offsets = self.data.offsets[lists.start : lists.stop + 1] - first_row
-        scores = self.scores[first_row : first_row + int(offsets[-1])]
-        block = _Block(first_row, scores, offsets, samples)
-        repeated = block.lists
-        rows, lengths = rows_of(offsets, repeated), np.diff(offsets)[repeated]
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        position = self.positions(block)
-        log_prob = log_prob_of_positions(torch.from_numpy(scores[rows]), position, ends).numpy()
-        ranking = np.repeat(np.arange(repeated.size), lengths)
-        shown = np.flatnonzero(position)
-        shown = shown[np.lexsort((position[shown], ranking[shown]))]
-        return ShownItems(
-            row=first_row + rows[shown],
-            sample=np.tile(samples, offsets.size - 1)[ranking[shown]],
-            position=position[shown],
-            score=scores[rows[shown]],
-            ranking_log_prob=log_prob[ranking[shown]],
-        )

@@ -8,19 +8,17 @@ from typing import Annotated
 
 import typer
 
-from fultr.audit import read_audit
-from fultr.audit.files import AUDIT
+import fultr
+import fultr.audits
+import fultr.clicks
+import fultr.data
+import fultr.reports
+import fultr.training
 from fultr.cli.options import Json, LogReading, Seed
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.training_options import Inputs
-from fultr.click_model import PositionBiasByContext
-from fultr.clicks.examination import with_examination
-from fultr.data import Source
 from fultr.errors import InputError
 from fultr.files import writable_file
-from fultr.report import Report, Run, find_inputs, read_run, report_on_audit, report_on_run, write_report
-from fultr.report.runs import Located
-from fultr.training.run_folder import CONFIG
 
 SUFFIXES = (".html", ".htm")
 
@@ -50,7 +48,7 @@ def report(
     if writable_file(out).suffix.lower() not in SUFFIXES:
         raise InputError("a report is an .html file; name it so", file=out)
     found = _report(source, log, seed)
-    write_report(found, out)
+    fultr.reports.write_report(found, out)
     if json:
         summary = {
             "file": str(out),
@@ -65,29 +63,29 @@ def report(
     say(f"wrote {out}")
 
 
-def _report(source: Path, log: Path | None, seed: int) -> Report:
+def _report(source: Path, log: Path | None, seed: int) -> fultr.reports.Report:
     try:
         there, folder = source.exists(), source.is_dir()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=source) from error
     if not there:
         raise InputError("no such file or folder", file=source)
-    if folder and (source / CONFIG).exists():
-        return _report_on_run(read_run(source), log, seed)
-    audited = source / AUDIT if folder else source
+    if folder and (source / fultr.training.CONFIG).exists():
+        return _report_on_run(fultr.reports.read_run(source), log, seed)
+    audited = source / fultr.audits.AUDIT if folder else source
     if not audited.exists():
-        problem = f"holds neither a run ({CONFIG}) nor an audit ({AUDIT})"
+        problem = f"holds neither a run ({fultr.training.CONFIG}) nor an audit ({fultr.audits.AUDIT})"
         raise InputError(problem, file=source)
     if log is not None:
         raise InputError("--log is for the report of a run; an audit holds all that its report says")
-    return report_on_audit(read_audit(audited), source)
+    return fultr.reports.report_on_audit(fultr.audits.read_audit(audited), source)
 
 
-def _report_on_run(run: Run, log: Path | None, seed: int) -> Report:
-    located = find_inputs(run, log)
+def _report_on_run(run: fultr.reports.Run, log: Path | None, seed: int) -> fultr.reports.Report:
+    located = fultr.reports.find_inputs(run, log)
     missing = [] if located.missing is None else [located.missing]
-    source: Source | None = None
-    valid: Source | None = None
+    source: fultr.data.Source | None = None
+    valid: fultr.data.Source | None = None
     if located.log is not None and located.missing is None:
         try:
             source, valid = _read(run, located, located.log)
@@ -96,10 +94,12 @@ def _report_on_run(run: Run, log: Path | None, seed: int) -> Report:
                 raise
             missing.append(f"The log of the run cannot be read: {error}")
     with progress("measuring") as shown:
-        return report_on_run(run, source, valid, missing=missing, seed=seed, progress=shown)
+        return fultr.reports.report_on_run(run, source, valid, missing=missing, seed=seed, progress=shown)
 
 
-def _read(run: Run, located: Located, log: Path) -> tuple[Source, Source | None]:
+def _read(
+    run: fultr.reports.Run, located: fultr.reports.Located, log: Path
+) -> tuple[fultr.data.Source, fultr.data.Source | None]:
     how = {name: run.inputs[name] for name in LogReading().arguments() if name in run.inputs}
     reading = LogReading(**{**how, "items": located.items})
     shown_only = bool(run.inputs.get("shown_only"))
@@ -108,6 +108,8 @@ def _read(run: Run, located: Located, log: Path) -> tuple[Source, Source | None]
     if "curves" not in asked:
         return inputs.read(ranker)
     # a policy keeps the mean of the curves, and its clicks were weighed by each of them
-    bias = PositionBiasByContext.from_dict(asked)
+    bias = fultr.PositionBiasByContext.from_dict(asked)
     source, valid = inputs.read(copy(ranker).set_params(position_bias=bias))
-    return with_examination(source, bias)[0], None if valid is None else with_examination(valid, bias)[0]
+    return fultr.clicks.with_examination(source, bias)[
+        0
+    ], None if valid is None else fultr.clicks.with_examination(valid, bias)[0]

@@ -10,16 +10,15 @@ from typing import Annotated
 
 import typer
 
+import fultr.experiments
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, print_statements, progress, results, say
 from fultr.cli.training_run import StoppedError
 from fultr.errors import InputError
-from fultr.experiments.reproduction import EXAMPLE, FIGURES, plan_for
-from fultr.experiments.reproduction import reproduce as reproduction_of
 from fultr.files import make_folder
 
 BY_DEFAULT = ("german", "synthetic")
-KNOWN = ", ".join([*FIGURES, EXAMPLE])
+KNOWN = "fig1, fig2, fig3, fig4, fig5, fig6, example"
 
 
 class Size(StrEnum):
@@ -32,7 +31,10 @@ class Size(StrEnum):
 def reproduce(
     figures: Annotated[
         list[str],
-        typer.Argument(help=f"Any of {', '.join([*FIGURES, EXAMPLE])}, or all.", metavar="FIGURE..."),
+        typer.Argument(
+            help=f"Any of {KNOWN}, or all.",
+            metavar="FIGURE...",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The folder that everything goes to; run again to go on.")],
     data: Annotated[
@@ -63,17 +65,22 @@ def reproduce(
       fultr reproduce fig2 fig5 --data synthetic --out figures
       fultr reproduce all --data mslr:MSLR-WEB30K --out mslr
     """
-    names = [*FIGURES, EXAMPLE] if "all" in figures else figures
+    names = [*fultr.experiments.FIGURES, fultr.experiments.EXAMPLE] if "all" in figures else figures
     for name in names:
-        if name not in (*FIGURES, EXAMPLE):
+        if name not in (*fultr.experiments.FIGURES, fultr.experiments.EXAMPLE):
             problem = f"no such figure; there are {KNOWN} and all"
             raise InputError(problem, value=name)
     plans = [
-        plan_for(one, quick=quick, size=size.value, splits=splits, seed=seed) for one in data or BY_DEFAULT
+        fultr.experiments.plan_for(one, quick=quick, size=size.value, splits=splits, seed=seed)
+        for one in data or BY_DEFAULT
     ]
     only_german = all(plan.is_german for plan in plans)
     for name in figures:
-        if only_german and name in FIGURES and not FIGURES[name].on_german:
+        if (
+            only_german
+            and name in fultr.experiments.FIGURES
+            and not fultr.experiments.FIGURES[name].on_german
+        ):
             problem = "the paper has it on MSLR alone; give --data synthetic or --data mslr:FOLDER"
             raise InputError(f"{name}: {problem}")
     make_folder(out)
@@ -84,7 +91,7 @@ def reproduce(
     command = " ".join(["fultr reproduce", *figures, *options, "--out DIR"])
     with progress("runs", lines=True) as report:
         try:
-            found = reproduction_of(
+            found = fultr.experiments.reproduce(
                 *(names, plans, out),
                 command=command,
                 workers=workers or os.cpu_count() or 1,

@@ -8,19 +8,17 @@ from typing import Annotated
 
 import typer
 
+import fultr
+import fultr.clicks
+import fultr.data
+import fultr.datasets
+import fultr.policy
 from fultr.cli.options import BiasFile, Eta, GroupBy, Json, Seed, position_bias
 from fultr.cli.output import print_json, progress, results, say
 from fultr.cli.summaries import print_log
 from fultr.cli.training_options import click_noise
-from fultr.clicks import Planting, PositionBias
-from fultr.clicks.streamed_simulation import simulate_log
-from fultr.data import RankingDataset
-from fultr.data.table_files import is_csv
-from fultr.datasets import group_by as groups_by_rule
-from fultr.datasets import load
 from fultr.errors import InputError
 from fultr.files import writable_file
-from fultr.policy import RandomRanking, RankingPolicy, RankingSVM
 
 
 class Logging(StrEnum):
@@ -93,7 +91,7 @@ def simulate(
       fultr simulate german --clicked-impressions 5000 --eta 1 --eps-minus 0.1 --out clicks.parquet
     """
     # what cannot be done is said before the work, not after it, and by the names of the options
-    is_csv(writable_file(out))
+    fultr.data.is_csv(writable_file(out))
     # --clicks is what --clicked-impressions was called before
     clicked = clicks if clicked_impressions is None else clicked_impressions
     if clicked is not None and impressions is not None:
@@ -101,16 +99,18 @@ def simulate(
     if not 0 < logging_share <= 1:
         raise InputError("--logging-share is a share above 0 and at most 1", value=logging_share)
     noise = click_noise(eps_plus, eps_minus)
-    examined = position_bias(eta, bias) or PositionBias.power(1.0)
+    examined = position_bias(eta, bias) or fultr.PositionBias.power(1.0)
     planting = _planting(plant, plant_positions, top_k)
     with progress("reading") as report:
-        data = load(source, split=split, seed=seed, group=group, groups=groups, progress=report)
+        data = fultr.datasets.load_dataset(
+            source, split=split, seed=seed, group=group, groups=groups, progress=report
+        )
     if group_by is not None:
-        data = groups_by_rule(data, group_by)
+        data = fultr.datasets.group_by(data, group_by)
     if relevant_from is not None:
         data = data.binarize(relevant_from)
     with progress("simulating") as report:
-        made = simulate_log(
+        made = fultr.clicks.simulate_log(
             out,
             data,
             _logging_policy(logging, data, logging_share, seed),
@@ -132,13 +132,15 @@ def simulate(
     say("wrote " + " and ".join(str(file) for file in made.files))
 
 
-def _logging_policy(logging: Logging, data: RankingDataset, share: float, seed: int) -> RankingPolicy:
+def _logging_policy(
+    logging: Logging, data: fultr.RankingDataset, share: float, seed: int
+) -> fultr.policy.RankingPolicy:
     if logging is Logging.RANDOM:
-        return RandomRanking()
-    return RankingSVM.train(data, share=share, seed=seed)
+        return fultr.RandomRanking()
+    return fultr.RankingSVM.train(data, share=share, seed=seed)
 
 
-def _planting(share: float | None, positions: str, top_k: int | None) -> Planting | None:
+def _planting(share: float | None, positions: str, top_k: int | None) -> fultr.Planting | None:
     if share is None:
         return None
     if not 0 < share <= 1:
@@ -151,4 +153,4 @@ def _planting(share: float | None, positions: str, top_k: int | None) -> Plantin
         raise InputError("--plant-positions start at 1", value=positions)
     if top_k is not None and max(places) > top_k:
         raise InputError(f"--plant-positions must lie within --top-k {top_k}", value=positions)
-    return Planting(share, places)
+    return fultr.Planting(share, places)

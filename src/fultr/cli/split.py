@@ -6,26 +6,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+import fultr
+import fultr.data
+import fultr.datasets
 from fultr.cli.files import holds_impressions, read_any
 from fultr.cli.options import Column, Json, LogReading, Seed, renamed_columns
 from fultr.cli.output import print_json, print_table, progress, results, say
-from fultr.data import (
-    ClickLog,
-    CountsOrLabels,
-    RankingDataset,
-    Source,
-    write_counts,
-    write_dataset,
-    write_letor,
-)
-from fultr.data.ids import distinct
-from fultr.datasets.load import LETOR_ENDINGS
 from fultr.errors import InputError
 from fultr.files import writable_file
-from fultr.logs import split_log
 
 
 class By(StrEnum):
@@ -65,11 +55,11 @@ def split(
     if not 0 < share < 1:
         raise InputError("--share lies between 0 and 1", value=share)
     _check_files(log, out_train, out_test)
-    parts: dict[str, Source] = {}
+    parts: dict[str, fultr.data.Source] = {}
     files: dict[str, list[Path]] = {}
     if holds_impressions(log, columns):
         with progress("splitting") as report:
-            made = split_log(
+            made = fultr.split_log(
                 log,
                 out_train,
                 out_test,
@@ -101,8 +91,8 @@ def _check_files(log: Path, train: Path, test: Path) -> None:
 
 
 def _by_query(
-    whole: CountsOrLabels, by: By, share: float, seed: int, file: Path
-) -> tuple[CountsOrLabels, CountsOrLabels]:
+    whole: fultr.data.CountsOrLabels, by: By, share: float, seed: int, file: Path
+) -> tuple[fultr.data.CountsOrLabels, fultr.data.CountsOrLabels]:
     if by is By.TIME:
         problem = (
             "counts and labelled data have no times; split them by query, or the log before it is counted"
@@ -114,16 +104,18 @@ def _by_query(
         raise error.located(file) from None
 
 
-def _write(part: Source, out: Path) -> Path:
-    if isinstance(part, RankingDataset):
-        (write_letor if out.suffix.lower() in LETOR_ENDINGS else write_dataset)(part, out)
+def _write(part: fultr.data.Source, out: Path) -> Path:
+    if isinstance(part, fultr.RankingDataset):
+        (fultr.write_letor if out.suffix.lower() in fultr.datasets.LETOR_ENDINGS else fultr.write_dataset)(
+            part, out
+        )
     else:
-        write_counts(part.compact(), out)
+        fultr.write_counts(part.compact(), out)
     return out
 
 
 def _show(
-    parts: dict[str, Source], files: dict[str, list[Path]], asked: dict[str, Any], *, json: bool
+    parts: dict[str, fultr.data.Source], files: dict[str, list[Path]], asked: dict[str, Any], *, json: bool
 ) -> None:
     summary = {name: _summary(part) for name, part in parts.items()}
     both = _queries(parts["train"]) & _queries(parts["test"])
@@ -137,18 +129,18 @@ def _show(
     results().print(f"Queries in both parts: {len(both):,}")
 
 
-def _summary(part: Source) -> dict[str, Any]:
-    if isinstance(part, RankingDataset):
+def _summary(part: fultr.data.Source) -> dict[str, Any]:
+    if isinstance(part, fultr.RankingDataset):
         return {"queries": len(_queries(part)), "lists": len(part)}
     counts = part.compact()
     impressions, clicks = int(counts.impressions.sum()), int(counts.cells.clicks.sum())
     return {"queries": len(_queries(part)), "impressions": impressions, "clicks": clicks}
 
 
-def _queries(part: Source) -> set[Any]:
+def _queries(part: fultr.data.Source) -> set[Any]:
     """Return the ids of the queries; where there are none, parts share none."""
     ids = part.data.query_id
     if ids is None:
         return set()
-    shown = ids[np.unique(part.lists)] if isinstance(part, ClickLog) else ids
-    return set(distinct(shown).tolist())
+    shown = ids[fultr.data.distinct(part.lists)] if isinstance(part, fultr.ClickLog) else ids
+    return set(fultr.data.distinct(shown).tolist())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+import fultr
 from fultr.cli.output import print_facts, print_table
-from fultr.click_model import ClickNoise
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_dataset(console: Console, summary: dict[str, Any]) -> None:
@@ -61,7 +62,7 @@ def print_log(
     if readiness is not None:
         rows += _readiness_rows(readiness)
     if summary["noise"]:
-        rows.append(("click noise", ClickNoise.from_dict(summary["noise"]).describe()))
+        rows.append(("click noise", fultr.ClickNoise.from_dict(summary["noise"]).describe()))
     if summary["not_shown"]:
         rows.append(("candidates not shown", f"{summary['not_shown']:,}"))
     if summary["planted"]["items"]:

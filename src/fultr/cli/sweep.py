@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+import fultr
+import fultr.data
+import fultr.training
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
@@ -37,6 +39,8 @@ from fultr.cli.training_options import (
     GroupBlind,
     Hidden,
     Inputs,
+    LearningRate,
+    Leaves,
     Log,
     Model,
     ModelName,
@@ -45,20 +49,20 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
+    Rounds,
+    ScaleFeatures,
     TopK,
     Valid,
     ValidShare,
     check_share,
     click_noise,
     numbers_of,
+    tree_settings,
 )
 from fultr.cli.training_run import Place, run_training
-from fultr.data import Source
-from fultr.training import FairRanker, Frontier, save
-from fultr.training import sweep as sweep_over
-from fultr.training.frontier import FAIRNESS_WEIGHTS, FrontierPoint
-from fultr.training.run_folder import RunFolder, writing
-from fultr.training.solving import Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 POLICIES = "policies"
 PICTURES = ("frontier.png", "frontier.svg")
@@ -77,6 +81,9 @@ def sweep(
     ] = None,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
+    leaves: Leaves = None,
+    rounds: Rounds = None,
+    learning_rate: LearningRate = None,
     eta: Eta = None,
     bias: BiasFile = None,
     eps_plus: EpsPlus = None,
@@ -86,6 +93,7 @@ def sweep(
     valid_share: ValidShare = None,
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
+    scale_features: ScaleFeatures = None,
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
@@ -109,12 +117,13 @@ def sweep(
       fultr sweep clicks.parquet --lambdas 0,0.1,1,10 --l2 0.01,0.1 --out sweep --json
     """
     further = {
-        "fairness_weights": numbers_of(lambdas, "--lambdas") or list(FAIRNESS_WEIGHTS),
+        "fairness_weights": numbers_of(lambdas, "--lambdas") or list(fultr.training.FAIRNESS_WEIGHTS),
         "seeds": numbers_of(seeds, "--seeds", int) or [seed],
     }
-    ranker = FairRanker(
+    ranker = fultr.FairRanker(
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
+        trees=tree_settings(model, leaves=leaves, rounds=rounds, learning_rate=learning_rate),
         l2=numbers_of(l2, "--l2"),
         position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),
@@ -123,6 +132,7 @@ def sweep(
         clip=clip,
         evidence=evidence.value,
         group_blind=group_blind,
+        scale_features=scale_features,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
         folds=folds,
@@ -132,8 +142,13 @@ def sweep(
 
     check_share(ranker, valid)
 
-    def train(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
-        front = sweep_over(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
+    def train(
+        folder: fultr.training.RunFolder,
+        source: fultr.data.Source,
+        valid: fultr.data.Source | None,
+        watch: fultr.training.Watcher,
+    ) -> dict[str, Any]:
+        front = fultr.sweep(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
         return write_frontier(front, folder.path)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
@@ -144,10 +159,10 @@ def sweep(
     print_frontier(results(), found, out)
 
 
-def write_frontier(front: Frontier, folder: Path) -> dict[str, Any]:
+def write_frontier(front: fultr.Frontier, folder: Path) -> dict[str, Any]:
     """Write all that a sweep found, and return what results.json says of it."""
     files = ["frontier.csv", "frontier.json"]
-    with writing(folder):
+    with fultr.training.writing(folder):
         front.to_csv(folder / "frontier.csv")
         front.to_json(folder / "frontier.json")
         files += [front.plot(folder / name).name for name in PICTURES]
@@ -156,12 +171,12 @@ def write_frontier(front: Frontier, folder: Path) -> dict[str, Any]:
     return {"policies": policies, "trained": len(front.points), "files": files}
 
 
-def _write_policy(front: Frontier, point: FrontierPoint, folder: Path) -> dict[str, Any]:
+def _write_policy(front: fultr.Frontier, point: fultr.training.FrontierPoint, folder: Path) -> dict[str, Any]:
     several = len({one.seed for one in front.points}) > 1
     name = f"lambda-{repr(point.fairness_weight).removesuffix('.0')}"
     name = f"{POLICIES}/{name}{f'-seed-{point.seed}' if several else ''}.safetensors"
     ranker = front.ranker(point)
-    save(ranker, folder / name)
+    fultr.save(ranker, folder / name)
     row = {key: value for key, value in asdict(point).items() if key != "chosen"}
     if ranker.validation_ is None:  # training clicks stood in
         row |= {"valid_utility": None, "valid_disparity": None}

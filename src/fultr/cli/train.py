@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+import fultr
+import fultr.data
+import fultr.training
 from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -41,6 +43,8 @@ from fultr.cli.training_options import (
     GroupBlind,
     Hidden,
     Inputs,
+    LearningRate,
+    Leaves,
     Log,
     Model,
     ModelName,
@@ -49,19 +53,21 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
+    Rounds,
+    ScaleFeatures,
     TopK,
     Valid,
     ValidShare,
     check_share,
     click_noise,
     numbers_of,
+    tree_settings,
 )
 from fultr.cli.training_run import Place, run_training
-from fultr.data import Source
 from fultr.errors import InputError
-from fultr.training import FairRanker, UnsupportedLimitError, save
-from fultr.training.run_folder import RunFolder, writing
-from fultr.training.solving import Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 MOST_PAIRS = 6
 """Pairs of groups whose disparity is printed; all are in results.json."""
@@ -78,7 +84,8 @@ def train(
             help="The most that |D| may be on the training clicks, or with --confidence on new queries: with"
             " 0.1, exposure of one group x merit of"
             " the other differs by at most 0.1 from the reverse, in the mean over impressions; the exposure"
-            " ratio and the exposure to move that come with it are printed after training.",
+            " ratio and the exposure to move that come with it are printed after training. 0 is kept by at"
+            " most a thousandth of what |D| is without a limit.",
         ),
     ] = None,
     fairness_weight: Annotated[
@@ -94,6 +101,9 @@ def train(
     folds: Folds = DEFAULT_FOLDS,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
+    leaves: Leaves = None,
+    rounds: Rounds = None,
+    learning_rate: LearningRate = None,
     l2: L2 = None,
     eta: Eta = None,
     bias: BiasFile = None,
@@ -103,6 +113,7 @@ def train(
     valid_share: ValidShare = None,
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
+    scale_features: ScaleFeatures = None,
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
@@ -135,13 +146,14 @@ def train(
         "min_utility": min_utility,
     }
     _refuse_several(goal)
-    ranker = FairRanker(
+    ranker = fultr.FairRanker(
         **goal,
         confidence=confidence,
         fairness=fairness.value,
         folds=folds,
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
+        trees=tree_settings(model, leaves=leaves, rounds=rounds, learning_rate=learning_rate),
         l2=numbers_of(l2, "--l2"),
         position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),
@@ -150,6 +162,7 @@ def train(
         clip=clip,
         evidence=evidence.value,
         group_blind=group_blind,
+        scale_features=scale_features,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
         valid_share=valid_share,
@@ -158,16 +171,21 @@ def train(
 
     check_share(ranker, valid)
 
-    def fit(folder: RunFolder, source: Source, valid: Source | None, watch: Watcher) -> dict[str, Any]:
+    def fit(
+        folder: fultr.training.RunFolder,
+        source: fultr.data.Source,
+        valid: fultr.data.Source | None,
+        watch: fultr.training.Watcher,
+    ) -> dict[str, Any]:
         ranker.fit(source, valid=valid, checkpoints=folder, watch=watch)
-        with writing(folder.path / POLICY_FILE):
-            save(ranker, folder.path / POLICY_FILE)
+        with fultr.training.writing(folder.path / POLICY_FILE):
+            fultr.save(ranker, folder.path / POLICY_FILE)
         return _results(ranker)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
     try:
         found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
-    except UnsupportedLimitError as error:
+    except fultr.UnsupportedLimitError as error:
         if json:
             print_json({"run": None, "refused": error.to_dict()})
         raise
@@ -183,7 +201,7 @@ def _refuse_several(goal: dict[str, Any]) -> None:
         raise InputError(f"give {given[0]} or {given[1]}, not both")
 
 
-def _results(ranker: FairRanker) -> dict[str, Any]:
+def _results(ranker: fultr.FairRanker) -> dict[str, Any]:
     """Return the numbers of a trained ranker: nothing that depends on when and how often it was stopped."""
     return {
         "goal": {

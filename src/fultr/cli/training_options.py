@@ -12,23 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from fultr.audit.logged_disparity import logged_disparity_finding
+import fultr
+import fultr.audits
+import fultr.clicks
+import fultr.data
+import fultr.logs
+import fultr.training
 from fultr.cli.files import Content, read_any, read_impressions
-from fultr.cli.option_names import in_option_names
-from fultr.cli.options import LogReading
+from fultr.cli.option_names import OPTIONS, in_option_names
+from fultr.cli.options import LogReading, finite_option
 from fultr.cli.output import say
-from fultr.click_model import ClickNoise, PositionBiasByContext
-from fultr.clicks import judge_readiness, severe_lines
-from fultr.clicks.examination import context_of, with_examination
-from fultr.data import Counts, Source
-from fultr.data.feature_names import with_features
 from fultr.errors import InputError
 from fultr.files import existing_file
-from fultr.logs import inspect_dataset
-from fultr.training import FairRanker
-from fultr.training.preparation import NO_TWO_GROUPS, check_groups, has_two_groups
-from fultr.training.run_folder import CHECKPOINT_EVERY
-from fultr.training.settings import check_settings
 
 
 class ModelName(StrEnum):
@@ -36,6 +31,8 @@ class ModelName(StrEnum):
 
     LINEAR = "linear"
     MLP = "mlp"
+    TREES = "trees"
+    LINEAR_TREES = "linear+trees"
 
 
 class FairnessName(StrEnum):
@@ -73,10 +70,20 @@ ValidShare = Annotated[
         min=0.0, max=1.0, help="Share of the queries that --protocol paper puts aside. [default: 0.2]"
     ),
 ]
-Model = Annotated[ModelName, typer.Option(help="The scorer of items.")]
+Model = Annotated[
+    ModelName, typer.Option(help="The scorer of items; trees need LightGBM (pip install 'fultr[trees]').")
+]
 Hidden = Annotated[
     str | None,
     typer.Option(help="Widths of the hidden layers of an mlp, e.g. 64,32; else half the features."),
+]
+Leaves = Annotated[int | None, typer.Option(help="The most leaves of a tree. [default: 15]")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(help="The most trees grown for utility; left-out clicks choose. [default: 300]"),
+]
+LearningRate = Annotated[
+    float | None, typer.Option(help="What the leaf values of each tree are multiplied by. [default: 0.1]")
 ]
 L2 = Annotated[
     list[str] | None,
@@ -109,6 +116,13 @@ Protocol = Annotated[
 GroupBlind = Annotated[
     bool, typer.Option("--group-blind", help="Hide columns derived from the group from the scorer.")
 ]
+ScaleFeatures = Annotated[
+    bool | None,
+    typer.Option(
+        "--scale-features/--no-scale-features",
+        help="Bring each feature to mean 0 and deviation 1 first. [default: where units are far from that]",
+    ),
+]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]
 Clip = Annotated[float | None, typer.Option(help="The most that an inverse propensity may be.")]
 EvidenceOption = Annotated[
@@ -136,7 +150,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that wa
 CheckpointEvery = Annotated[
     float, typer.Option(min=0.0, help="Seconds between checkpoints; a stage that ends always has one.")
 ]
-DEFAULT_CHECKPOINT_EVERY = CHECKPOINT_EVERY
+DEFAULT_CHECKPOINT_EVERY = 5.0
 
 
 def numbers_of(texts: list[str] | str | None, option: str, kind: type = float) -> list[Any] | None:
@@ -145,26 +159,29 @@ def numbers_of(texts: list[str] | str | None, option: str, kind: type = float) -
         return None
     parts = [part for text in ([texts] if isinstance(texts, str) else texts) for part in text.split(",")]
     try:
-        return [kind(part) for part in parts]
+        numbers = [kind(part) for part in parts]
     except ValueError:
         example = "1,2" if kind is int else "0.01,0.1"
         problem = f"{option} takes {'whole ' if kind is int else ''}numbers such as {example}"
         raise InputError(problem, value=",".join(parts)) from None
+    for number in numbers:
+        finite_option(number, option)
+    return numbers
 
 
-def click_noise(eps_plus: str | None, eps_minus: str | None) -> ClickNoise | None:
+def click_noise(eps_plus: str | None, eps_minus: str | None) -> fultr.ClickNoise | None:
     """Return the click noise asked for, if any; of several numbers each is that of a position."""
     if eps_plus is None and eps_minus is None:
         return None
     plus, minus = numbers_of(eps_plus, "--eps-plus"), numbers_of(eps_minus, "--eps-minus")
     with in_names_of_options():
-        return ClickNoise(plus or 1.0, minus or 0.0)
+        return fultr.ClickNoise(plus or 1.0, minus or 0.0)
 
 
 DEFAULT_FOLDS = 4
 
 
-def check_share(ranker: FairRanker, valid: Path | None) -> None:
+def check_share(ranker: fultr.FairRanker, valid: Path | None) -> None:
     """Refuse a share of queries to put aside where nothing is put aside."""
     if ranker.valid_share is not None and valid is not None:
         raise InputError("give --valid or --valid-share, not both")
@@ -172,14 +189,27 @@ def check_share(ranker: FairRanker, valid: Path | None) -> None:
         raise InputError("--valid-share is for --protocol paper; see --folds")
 
 
-def settings_of(ranker: FairRanker) -> dict[str, Any]:
+def tree_settings(model: ModelName, **given: float | None) -> fultr.TreeSettings | None:
+    """Return the settings of trees that were given; None if there were none."""
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if not settings:
+        return None
+    if model.value not in fultr.training.TREES:
+        option = OPTIONS[next(iter(settings))]
+        raise InputError(f"{option} is for --model {' and '.join(fultr.training.TREES)}")
+    with in_names_of_options():
+        return fultr.TreeSettings(**settings)
+
+
+def settings_of(ranker: fultr.FairRanker) -> dict[str, Any]:
     """Return the settings of a ranker as plain values."""
     found: dict[str, Any] = dict(ranker.get_params(deep=False))
     bias, noise = ranker.position_bias, ranker.noise
     if bias is not None:
-        curve = bias if isinstance(bias, PositionBiasByContext) else bias.to_position_bias()
+        curve = bias if isinstance(bias, fultr.PositionBiasByContext) else bias.to_position_bias()
         found["position_bias"] = curve.to_dict()
     found["noise"] = None if noise is None else noise.to_dict()
+    found["trees"] = None if ranker.trees is None else ranker.trees.to_dict()
     return found
 
 
@@ -195,7 +225,9 @@ def in_names_of_options(file: Path | None = None) -> Iterator[None]:
         raise named from error
 
 
-def refuse_unknown_examination(asked: object, counts: Counts | None, file: Path, *others: object) -> None:
+def refuse_unknown_examination(
+    asked: object, counts: fultr.Counts | None, file: Path, *others: object
+) -> None:
     """Refuse to go on if neither the options, nor the log, nor anything else says what is looked at."""
     of_log = counts is not None and (counts.position_bias or counts.cells.propensity) is not None
     if asked is None and not of_log and all(one is None for one in others):
@@ -238,7 +270,7 @@ class Inputs:
             "shown_only": self.shown_only,
         }
 
-    def read(self, ranker: FairRanker) -> tuple[Source, Source | None]:
+    def read(self, ranker: fultr.FairRanker) -> tuple[fultr.data.Source, fultr.data.Source | None]:
         """Read what is trained on and what is validated on, and say what is wrong with them."""
         content = self._read(self.log, ranker, "")
         source = self._source(content, self.log, ranker)
@@ -252,62 +284,66 @@ class Inputs:
             return source, None
         names = list(content.data.feature_names)
         further = self._read(self.valid, ranker, "validation: ", [names])
-        lists = with_features(further.data, names, self.valid)
+        lists = fultr.logs.with_features(further.data, names, self.valid)
         return source, self._source(replace(further, data=lists), self.valid, ranker)
 
-    def _say_if_no_disparity(self, ranker: FairRanker, counts: Counts | None) -> None:
+    def _say_if_no_disparity(self, ranker: fultr.FairRanker, counts: fultr.Counts | None) -> None:
         """Say before training that no disparity can be shown in the log, where that is so."""
         if counts is None or ranker.fairness_weight == 0:
             return
-        found = logged_disparity_finding(counts, ranker.position_bias, ranker.depth)
+        found = fultr.audits.logged_disparity_finding(counts, ranker.position_bias, ranker.depth)
         if found is not None and found.severity == "warning":
             say(f"fultr: warning: {found.sentence}")
 
     def _read(
-        self, file: Path, ranker: FairRanker, part: str, known: Sequence[Sequence[str]] = ()
+        self, file: Path, ranker: fultr.FairRanker, part: str, known: Sequence[Sequence[str]] = ()
     ) -> Content:
         if self.shown_only and ranker.protocol == "paper":
             raise InputError("--shown-only leaves no single impressions for --protocol paper", file=file)
-        context = context_of(ranker.position_bias)
+        context = fultr.clicks.context_of(ranker.position_bias)
         content = read_any(file, self.reading, context=context, known=known, shown_only=self.shown_only)
         if content.counts is None:
-            found = inspect_dataset(content.data)
+            found = fultr.inspect_dataset(content.data)
             lines = [finding.sentence for finding in found if finding.severity == "severe"]
         else:
             self._check_reach(content.counts, ranker, file)
-            lines = severe_lines(judge_readiness(content.counts, ranker.position_bias))
+            lines = fultr.clicks.severe_lines(
+                fultr.clicks.judge_readiness(content.counts, ranker.position_bias)
+            )
         for line in lines:
             say(f"fultr: warning: {part}{line}")
         return content
 
-    def _check_reach(self, counts: Counts, ranker: FairRanker, file: Path) -> None:
+    def _check_reach(self, counts: fultr.Counts, ranker: fultr.FairRanker, file: Path) -> None:
         """Refuse a position bias that ends before the log does, before its clicks are judged by it."""
         if ranker.position_bias is None:
             return
         with in_names_of_options(file):
-            weighed, curve = with_examination(counts, ranker.position_bias)
+            weighed, curve = fultr.clicks.with_examination(counts, ranker.position_bias)
             if curve is not None:
                 weighed.on_page(curve, ranker.depth).curve(weighed.deepest)
 
-    def _source(self, content: Content, file: Path, ranker: FairRanker) -> Source:
+    def _source(self, content: Content, file: Path, ranker: fultr.FairRanker) -> fultr.data.Source:
         if content.counts is None:
             return content.data if self.relevant_from is None else content.data.binarize(self.relevant_from)
         if self.relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
         if ranker.protocol == "paper":
             log = read_impressions(file, self.reading, quiet=True)
-            return replace(log, data=with_features(log.data, list(content.data.feature_names), file))
+            return replace(
+                log, data=fultr.logs.with_features(log.data, list(content.data.feature_names), file)
+            )
         return replace(content.counts, data=content.data)
 
-    def _check_trainable(self, ranker: FairRanker, content: Content) -> None:
+    def _check_trainable(self, ranker: fultr.FairRanker, content: Content) -> None:
         """Refuse what cannot be trained on, by the names of options."""
-        check_settings(ranker.get_params(deep=False))
+        fultr.training.check_settings(ranker.get_params(deep=False))
         if not content.data.features.shape[1]:
             problem = "has no features to score items by; name their columns with --features, or --items"
             raise InputError(problem, file=self.log)
-        check_groups(ranker, content.data)
-        if not has_two_groups(content.data):
-            say(f"fultr: warning: {NO_TWO_GROUPS}: this trains for utility alone")
+        fultr.training.check_groups(ranker, content.data)
+        if not fultr.training.has_two_groups(content.data):
+            say(f"fultr: warning: {fultr.training.NO_TWO_GROUPS}: this trains for utility alone")
         refuse_unknown_examination(ranker.position_bias, content.counts, self.log)
 
 

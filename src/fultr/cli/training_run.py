@@ -5,37 +5,34 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+import fultr
+import fultr.data
+import fultr.training
 from fultr import __version__
 from fultr.cli.option_names import OPTIONS
 from fultr.cli.output import say
 from fultr.cli.training_options import Inputs, in_names_of_options, settings_of
-from fultr.data import Source
 from fultr.errors import FultrError, InputError, WriteError
-from fultr.training import FairRanker, UnreachableLimitError
-from fultr.training.paper_protocol import PAPER
-from fultr.training.preparation import L2_OF_PAPER, L2_ONE_BY_ONE
-from fultr.training.run_folder import CONFIG, RunFolder, results_of_run
-from fultr.training.solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
 
 USUAL_TURNS = 8
 """Turns that training under a limit usually takes."""
 
-USUAL_ITERATIONS = {"exact": 120, "paper": 2 * PAPER.validate_every * PAPER.patience}
-"""Iterations that the first stage of training usually takes."""
+USUAL_ITERATIONS = 120
+"""Iterations that the first stage of training with exact gradients usually takes."""
 
-Training = Callable[[RunFolder, Source, Source | None, Watcher], dict[str, Any]]
-"""Trains, writes what was trained into the folder, and returns the results."""
+if TYPE_CHECKING:
+    Training: TypeAlias = Callable[
+        [fultr.training.RunFolder, fultr.data.Source, fultr.data.Source | None, fultr.training.Watcher],
+        dict[str, Any],
+    ]
+    """Trains, writes what was trained into the folder, and returns the results."""
 
 
 class StoppedError(FultrError):
@@ -64,7 +61,12 @@ class Place:
 
 
 def run_training(
-    command: str, ranker: FairRanker, further: dict[str, Any], inputs: Inputs, place: Place, train: Training
+    command: str,
+    ranker: fultr.FairRanker,
+    further: dict[str, Any],
+    inputs: Inputs,
+    place: Place,
+    train: Training,
 ) -> dict[str, Any]:
     """Train in a run folder, or go on, and return the results; those of a finished run are just read.
 
@@ -86,12 +88,12 @@ def run_training(
             "inputs": inputs.describe(),
             "settings": {**settings_of(ranker), **further},
         }
-        results = results_of_run(place.out, config, resume=place.resume)
+        results = fultr.training.results_of_run(place.out, config, resume=place.resume)
         if results is not None:
             say(f"fultr: the run in {place.out} has finished already; these are its results")
             return results
         source, valid = inputs.read(ranker)
-        with RunFolder.open(
+        with fultr.training.RunFolder.open(
             place.out, config, resume=place.resume, checkpoint_every=place.checkpoint_every
         ) as folder:
             with _watching(folder, ranker, _stages(ranker, further)) as watch:
@@ -111,13 +113,13 @@ def _stoppable(out: Path) -> Iterator[None]:
             yield
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, _Signalled) else signal.SIGINT
-        left = kept if (out / CONFIG).exists() else "nothing was written"
+        left = kept if (out / fultr.training.CONFIG).exists() else "nothing was written"
         raise StoppedError(number, f"stopped by {signal.Signals(number).name}; {left}") from error
     except WriteError as error:
-        left = f"; {kept} once it can be written" if (out / CONFIG).exists() else ""
+        left = f"; {kept} once it can be written" if (out / fultr.training.CONFIG).exists() else ""
         raise WriteError(f"{error}{left}") from error
-    except UnreachableLimitError as error:
-        elsewhere = ", in another folder" if (out / CONFIG).exists() else ""
+    except fultr.UnreachableLimitError as error:
+        elsewhere = ", in another folder" if (out / fultr.training.CONFIG).exists() else ""
         problem = (
             f"no policy was found whose disparity on the training clicks is at most {error.limit:g}; the"
             f" lowest found is {error.lowest:.6g}. Raise {OPTIONS['max_disparity']}, or ask for the fairest"
@@ -144,20 +146,22 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _stages(ranker: FairRanker, further: dict[str, Any]) -> int:
+def _stages(ranker: fultr.FairRanker, further: dict[str, Any]) -> int:
     """Return about how many stages training has."""
     if ranker.l2 is not None:
-        costs = np.size(ranker.l2)
+        costs = len(ranker.l2) if isinstance(ranker.l2, Sequence) else 1
     else:
-        costs = len(L2_OF_PAPER if ranker.protocol == "paper" else L2_ONE_BY_ONE)
+        costs = len(
+            fultr.training.L2_OF_PAPER if ranker.protocol == "paper" else fultr.training.L2_ONE_BY_ONE
+        )
     weights, seeds = (len(further.get(name, (0,))) for name in ("fairness_weights", "seeds"))
     configurations = costs * weights * seeds
     if ranker.protocol == "paper":
         return configurations
     entropy = ranker.entropy_weight or 0.0
     fading = 0
-    while entropy > LEAST_ENTROPY:
-        fading, entropy = fading + 1, entropy * ENTROPY_DECAY
+    while entropy > fultr.training.LEAST_ENTROPY:
+        fading, entropy = fading + 1, entropy * fultr.training.ENTROPY_DECAY
     turns = 1 if ranker.max_disparity is None and ranker.min_utility is None else 1 + USUAL_TURNS
     # for utility and then, unless offsets do it, for fairness, with each fold left out
     once = (ranker.l2 is not None and costs == 1) or ranker.fairness == "offsets"
@@ -166,13 +170,20 @@ def _stages(ranker: FairRanker, further: dict[str, Any]) -> int:
 
 
 @contextmanager
-def _watching(folder: RunFolder, ranker: FairRanker, stages: int) -> Iterator[Watcher]:
+def _watching(
+    folder: fultr.training.RunFolder, ranker: fultr.FairRanker, stages: int
+) -> Iterator[fultr.training.Watcher]:
     """Give a watcher that writes metrics and, on a terminal, shows what is reached and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         yield folder.record
         return
-    done = ShareDone(stages, USUAL_ITERATIONS[ranker.protocol])
+    paper = fultr.training.PAPER
+    usual = 2 * paper.validate_every * paper.patience if ranker.protocol == "paper" else USUAL_ITERATIONS
+    done = ShareDone(stages, usual)
     shown = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
@@ -183,7 +194,7 @@ def _watching(folder: RunFolder, ranker: FairRanker, stages: int) -> Iterator[Wa
     with Progress(*shown, console=console, transient=True) as bar:
         task = bar.add_task("training", total=1.0)
 
-        def watch(reached: Settled) -> None:
+        def watch(reached: fultr.training.Settled) -> None:
             folder.record(reached)
             line = f"{reached.stage}  utility {reached.utility:.4f}  disparity {reached.disparity:.4f}"
             share = done.after(folder.stages_done, reached.stage, reached.iterations)

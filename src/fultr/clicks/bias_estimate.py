@@ -83,7 +83,8 @@ class BiasEstimate:
     notes
         What to know before relying on the estimate, in sentences.
     tail
-        What `to_position_bias` does where there is not enough data, unless it is told.
+        What `to_position_bias` does where there is not enough data, unless it is told. `estimate_bias`
+        chooses `usable_tail`.
     """
 
     method: Method
@@ -121,8 +122,8 @@ class BiasEstimate:
         Parameters
         ----------
         tail
-            By default the estimate's own. "error": the curve ends before the first position without enough
-            data, and a longer list is refused. "power": a power law, fitted to all positions by their
+            By default the estimate's own, `tail`. "error": the curve ends before the first position without
+            enough data, and a longer list is refused. "power": a power law, fitted to all positions by their
             precision, continues it, and imprecise positions are moved to it. "zero": nothing is examined
             beyond the deepest position of the log; positions without enough data before follow the power law.
         """
@@ -140,6 +141,9 @@ class BiasEstimate:
     def power_law(self) -> PowerLaw:
         """Return the power law that fits all positions best, each weighted by its precision."""
         known = self._known_positions()
+        if known.size < 2:
+            problem = "only one position has enough data, so that no power law can be fitted"
+            raise InputError(problem, column="eta")
         law = fitted_power_law(known, np.array(self.raw)[known - 1], self._log_errors()[known - 1])
         if not law.eta >= 0:
             problem = "examination does not fall with the position, so that no power law can be its tail"

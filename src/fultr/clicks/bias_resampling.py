@@ -190,7 +190,7 @@ class Finding:
         eta, drawn_eta, power_fit = _power_law(self.known + 1, self.logs, logs)
         eta_low, eta_high = _interval(drawn_eta[:, None], settings.level)[:, 0].tolist()
         insufficient = tuple((np.flatnonzero(np.isnan(columns[0])) + 1).tolist())
-        return BiasEstimate(
+        made = BiasEstimate(
             method=self.method,
             values=tuple(columns[0].tolist()),
             low=tuple(columns[1].tolist()),
@@ -213,6 +213,7 @@ class Finding:
             deepest=self.deepest,
             notes=(*notes, *self._notes_on_data(insufficient, settings)),
         )
+        return made.with_tail(made.usable_tail)
 
     def _notes_on_shape(self, values: Array, resampled: Array, level: float) -> list[str]:
         """Say where estimates rise by more than chance, if one error is allowed over all positions."""

@@ -66,22 +66,22 @@ def estimate_bias_swap(
     """
     settings = settings_of(dict(options))
     refuse_dropped(log)
-    position_drawn, exchanged = _experiment(log, swap_rank, swapped)
+    position_drawn, exchanged = experiment_of(log, swap_rank, swapped)
     shown = log.position[log.position != NOT_SHOWN]
     deepest_shown = int(shown.max(initial=0))
     deepest = min(deepest_shown, settings.longest)
     impressions = np.bincount(shown, minlength=deepest + 1)[1 : deepest + 1]
     clicks = np.bincount(log.position[log.click], minlength=deepest + 1)[1 : deepest + 1]
     blocks = blocks_of(log.data.query_codes[log.lists], settings.rng)
-    counts = _counts(log, position_drawn, exchanged, swapped is not None, blocks.of_query, deepest)
+    counts = swap_counts(log, position_drawn, exchanged, swapped is not None, blocks.of_query, deepest)
     sums = counts.sum(axis=0)
     enough = (sums.shown > 0).all(axis=1)
     enough &= sums.clicks.sum(axis=2).min(axis=0) >= settings.least_clicks
     enough[:1] = enough.any()
     known = np.flatnonzero(enough)
     refuse_unusable(impressions, known, settings, "in swaps of both with an arm that was left as it was")
-    drawn = _Sums(drawn_sums(counts.table[:, known[1:]], settings.resamples, settings.rng))
-    found = _Sums(sums.table[known[1:]])
+    drawn = SwapCounts(drawn_sums(counts.table[:, known[1:]], settings.resamples, settings.rng))
+    found = SwapCounts(sums.table[known[1:]])
     experiments = sums.shown.sum(axis=1)
     experiments[:1] = np.count_nonzero(position_drawn > NO_PART)
     return Finding(
@@ -100,16 +100,18 @@ def estimate_bias_swap(
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
-    """Impressions, clicks at position 1 and clicks at position k, (..., k, arm, 3)."""
+class SwapCounts:
+    """Impressions, clicks at position 1 and clicks at position k, (..., k, arm, 3) from k = 1 on."""
 
     table: Array
 
-    def sum(self, axis: int) -> _Sums:
-        return _Sums(self.table.sum(axis=axis))
+    def sum(self, axis: int) -> SwapCounts:
+        """Add up along an axis."""
+        return SwapCounts(self.table.sum(axis=axis))
 
     @property
     def shown(self) -> Array:
+        """Impressions, (..., k, arm)."""
         return np.asarray(self.table[..., 0])
 
     @property
@@ -138,7 +140,7 @@ class _Sums:
         return np.asarray(other[..., SWAPPED] - np.exp(self.logs()[..., 1:]) * first[..., LEFT])
 
 
-def _experiment(
+def experiment_of(
     log: ClickLog, swap_rank: ArrayLike, swapped: ArrayLike | None
 ) -> tuple[Whole, NDArray[np.bool_]]:
     """Return the position drawn for each impression, and whether the exchange was made."""
@@ -154,9 +156,9 @@ def _experiment(
     return drawn, made.astype(np.bool_)
 
 
-def _counts(
+def swap_counts(
     log: ClickLog, drawn: Whole, exchanged: NDArray[np.bool_], own_arms: bool, block: Whole, deepest: int
-) -> _Sums:
+) -> SwapCounts:
     """Count by block, position k and arm. Where a planted item stands at 1 or k, there is no pair."""
     impression = log.impression_of_entry
     first = log.position == 1
@@ -181,4 +183,4 @@ def _counts(
         ],
         axis=-1,
     )
-    return _Sums(table.reshape(blocks, deepest, 2, 3).astype(np.float64))
+    return SwapCounts(table.reshape(blocks, deepest, 2, 3).astype(np.float64))

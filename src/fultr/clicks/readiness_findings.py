@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from fultr.logs.inspection import Finding
@@ -142,14 +142,8 @@ def _candidate_findings(candidates: dict[str, Any], groups: dict[str, Any]) -> I
             severity = "severe"
         yield Finding(severity, "position", sentence)
     if left_out := candidates["left_out"]:
-        missing, total = left_out["candidates"], left_out["of"]
-        parts = [f"{part:.0%} of group '{name}'" for name, part in left_out["groups"].items() if part]
-        by_group = f", {', '.join(parts[:MOST_GROUPS])}" if parts else ""
-        sentence = (
-            f"{missing} of {total} candidates ({missing / total:.0%}{by_group}) were never shown and are left"
-            " out: every number is one of the candidates that were shown, and that of all may be another."
-        )
-        yield Finding("severe" if missing > total * UNSEEN_PART else "note", "position", sentence)
+        is_much = left_out["candidates"] > left_out["of"] * UNSEEN_PART
+        yield Finding("severe" if is_much else "note", "position", sentence_of_left_out(left_out))
     share = candidates["share_on_a_page"]
     if share is not None and share < MOST_OF_THEM:
         sentence = (
@@ -247,3 +241,14 @@ def _ranges(positions: list[int], most: int = 5) -> str:
             runs.append([position, position])
     texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:most]]
     return ", ".join(texts) + (" and deeper ones" if len(runs) > most else "")
+
+
+def sentence_of_left_out(left_out: Mapping[str, Any]) -> str:
+    """Say which candidates were left out, as `Counts.shown_only` notes it under `NEVER_SHOWN`."""
+    missing, total = left_out["candidates"], left_out["of"]
+    parts = [f"{part:.0%} of group '{name}'" for name, part in left_out["groups"].items() if part]
+    by_group = f", {', '.join(parts[:MOST_GROUPS])}" if parts else ""
+    return (
+        f"{missing} of {total} candidates ({missing / total:.0%}{by_group}) were never shown and are left"
+        " out: every number is one of the candidates that were shown, and that of all may be another."
+    )

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fultr.arguments import LARGEST_WHOLE
-from fultr.data.ids import ID_TOO_LARGE, Ids, as_text
+from fultr.data.ids import ID_TOO_LARGE, IdCodes, Ids, as_text
 from fultr.errors import InputError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -42,7 +42,7 @@ NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where rows come from: the file, if any, and the number of each row, or of the first, in the table.
 
     `line_of` turns the number of a row into what a person would count, the line of a text file; since that
@@ -84,8 +84,8 @@ class Place:
             raise self.error(problem, index, column, value if show is None else show(value))
 
 
-IN_MEMORY = Place()
-"""The place of rows that were passed as arrays."""
+IN_MEMORY = Location()
+"""The location of rows that were passed as arrays."""
 
 
 def require_columns(present: Sequence[str], required: Iterable[str], file: str | Path | None) -> None:
@@ -131,16 +131,16 @@ def _is_code(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
-def ids(column: Any, name: str, place: Place, *, as_text: bool = False) -> pa.Array:
+def ids(column: Any, name: str, location: Location, *, as_text: bool = False) -> pa.Array:
     """Return ids as Arrow int64 or string, none missing."""
     array = plain(column)
     if array.null_count:
-        place.check(pc.is_null(array), "an id is missing", name)
+        location.check(pc.is_null(array), "an id is missing", name)
     if is_text(array.type):
         return array.cast(pa.string())
     if pa.types.is_integer(array.type):
-        return array.cast(pa.string()) if as_text else _int64(array, name, place, ID_TOO_LARGE)
-    raise place.error(f"ids must be whole numbers or text, not {array.type}", 0, name, _first(array))
+        return array.cast(pa.string()) if as_text else _int64(array, name, location, ID_TOO_LARGE)
+    raise location.error(f"ids must be integers or text, not {array.type}", 0, name, _first(array))
 
 
 def arrow_ids(ids: Ids) -> pa.Array:
@@ -148,33 +148,51 @@ def arrow_ids(ids: Ids) -> pa.Array:
     return pa.array(ids.tolist(), type=pa.large_string()) if ids.dtype.kind == "T" else pa.array(ids)
 
 
-def _int64(array: pa.Array, name: str, place: Place, problem: str) -> pa.Array:
+def _int64(array: pa.Array, name: str, location: Location, problem: str) -> pa.Array:
     if array.type == pa.uint64():
-        place.check(pc.greater(array, pa.scalar(LARGEST_WHOLE, pa.uint64())), problem, name, array)
+        location.check(pc.greater(array, pa.scalar(LARGEST_WHOLE, pa.uint64())), problem, name, array)
     return array.cast(pa.int64())
 
 
-def labels(column: Any, name: str, place: Place) -> pa.Array:
+def labels(column: Any, name: str, location: Location) -> pa.Array:
     """Return group labels as Arrow strings, null where the group is unknown."""
     array = plain(column)
     if is_text(array.type) or _is_code(array.type):
         return array.cast(pa.string())
-    raise place.error(f"groups must be names or whole numbers, not {array.type}", 0, name)
+    raise location.error(f"groups must be names or integers, not {array.type}", 0, name)
 
 
-def numbers(column: Any, name: str, place: Place, *, flags_too: bool = False) -> NDArray[np.float64]:
+def encode_labels(
+    column: Any, location: Location, codes: IdCodes, names: Sequence[str] | None = None
+) -> NDArray[np.int64]:
+    """Return a code for each group label, -1 where it is missing; one not among `names` is an error."""
+    if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
+        few = labels(column.dictionary, "group", location)
+        of_label = np.append(codes.encode(pl.Series(pl.from_arrow(few))), -1)
+        index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
+        code = np.asarray(of_label[index])
+    else:
+        code = codes.encode(pl.Series(pl.from_arrow(labels(column, "group", location))))
+    if names is not None:
+        unknown = np.array([*(name not in names for name in codes.texts), False])
+        problem = f"unknown group; expected one of: {', '.join(names)}"
+        location.check(unknown[code], problem, "group", column)
+    return code
+
+
+def numbers(column: Any, name: str, location: Location, *, flags_too: bool = False) -> NDArray[np.float64]:
     """Return numbers as float64, NaN where they are missing; with `flags_too`, true is 1 and false 0."""
     array = plain(column)
     if is_text(array.type):
-        array = _parsed(array, name, place, flags_too=flags_too)
+        array = _parsed(array, name, location, flags_too=flags_too)
     elif not is_number(array.type):
-        raise place.error(f"must be numbers, not {array.type}", 0, name)
+        raise location.error(f"must be numbers, not {array.type}", 0, name)
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _parsed(array: pa.Array, name: str, place: Place, *, flags_too: bool) -> pa.Array:
+def _parsed(array: pa.Array, name: str, location: Location, *, flags_too: bool) -> pa.Array:
     """Read text as numbers: decimal digits only, whatever else polars or Python would take for a number."""
     texts = pl.Series(pl.from_arrow(array)).str.strip_chars()
     if flags_too:
@@ -184,8 +202,8 @@ def _parsed(array: pa.Array, name: str, place: Place, *, flags_too: bool) -> pa.
     for index in (texts.is_not_null() & ~values.is_finite().fill_null(False)).arg_true():
         if not NUMBER.fullmatch(texts[index]):
             if NOT_FINITE.fullmatch(texts[index]):
-                raise place.error("must be a finite number", index, name, float(texts[index]))
-            raise place.error("must be a number", index, name, array[index].as_py())
+                raise location.error("must be a finite number", index, name, float(texts[index]))
+            raise location.error("must be a number", index, name, array[index].as_py())
     return values.to_arrow()
 
 
@@ -203,57 +221,59 @@ def _outside(values: NDArray[np.float64], least: int, most: int) -> NDArray[np.b
     return np.asarray(~((values >= least) & (values <= most) & (values == np.floor(values))))
 
 
-def positions(column: Any, name: str, place: Place, deepest: int) -> NDArray[np.int32]:
+def positions(column: Any, name: str, location: Location, deepest: int) -> NDArray[np.int32]:
     """Return positions from 1 on, 0 where they are missing."""
     fast = _small_integers(column, 1, deepest)
     if fast is not None:
         return fast.astype(np.int32, copy=False)
-    values = numbers(column, name, place)
+    values = numbers(column, name, location)
     shown = ~np.isnan(values)
-    problem = f"a position is a whole number from 1 to {deepest}; leave it empty if the item was not shown"
-    place.check(shown & _outside(values, 1, deepest), problem, name, values, _written)
+    problem = f"a position is an integer from 1 to {deepest}; leave it empty if the item was not shown"
+    location.check(shown & _outside(values, 1, deepest), problem, name, values, _written)
     return np.where(shown, values, 0).astype(np.int32)
 
 
 def flags(
-    column: Any, name: str, place: Place, *, missing: NDArray[np.bool_] | None = None
+    column: Any, name: str, location: Location, *, missing: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
     """Return 0/1 or true/false values; a missing one is False where `missing` allows it, else an error."""
     fast = _small_integers(column, 0, 1)
     if fast is not None:
         return fast.astype(np.bool_)
-    values = numbers(column, name, place, flags_too=True)
+    values = numbers(column, name, location, flags_too=True)
     allowed = np.isnan(values) & (True if missing is None else missing)
-    place.check(_outside(values, 0, 1) & ~allowed, "must be 0 or 1", name, values, _written)
+    location.check(_outside(values, 0, 1) & ~allowed, "must be 0 or 1", name, values, _written)
     return np.asarray(values == 1)
 
 
-def propensities(column: Any, name: str, place: Place, needed: NDArray[np.bool_]) -> NDArray[np.float64]:
+def propensities(
+    column: Any, name: str, location: Location, needed: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Return probabilities above 0 and at most 1; NaN where they are not needed."""
-    values = numbers(column, name, place)
-    place.check(needed & ~((values > 0) & (values <= 1)), NO_PROPENSITY, name, values)
+    values = numbers(column, name, location)
+    location.check(needed & ~((values > 0) & (values <= 1)), NO_PROPENSITY, name, values)
     return np.where(needed, values, np.nan)
 
 
-def timestamps(column: Any, name: str, place: Place) -> NDArray[Any]:
+def timestamps(column: Any, name: str, location: Location) -> NDArray[Any]:
     """Return times as they are numbered (int64), or as dates (datetime64, microseconds, UTC)."""
     array = plain(column)
     if array.null_count:
-        place.check(pc.is_null(array), "a time is missing", name)
+        location.check(pc.is_null(array), "a time is missing", name)
     if pa.types.is_integer(array.type):
-        array = _int64(array, name, place, "a whole number as a time must fit 64 bits with a sign")
+        array = _int64(array, name, location, "an integer as a time must fit 64 bits with a sign")
     elif is_text(array.type):
-        array = _parsed_times(array, name, place)
+        array = _parsed_times(array, name, location)
     else:
         try:
             array = array.cast(pa.timestamp("us"), safe=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            problem = f"must be whole numbers or dates, not {array.type}"
-            raise place.error(problem, 0, name, _first(array)) from None
+            problem = f"must be integers or dates, not {array.type}"
+            raise location.error(problem, 0, name, _first(array)) from None
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _parsed_times(array: pa.Array, name: str, place: Place) -> pa.Array:
+def _parsed_times(array: pa.Array, name: str, location: Location) -> pa.Array:
     """Read text as integers, or as dates: all with a time zone, or all without."""
     for kind in TIMES:
         with suppress(pa.ArrowInvalid):
@@ -262,8 +282,8 @@ def _parsed_times(array: pa.Array, name: str, place: Place) -> pa.Array:
     first = next((kind for kind in TIMES if _can_be(array[:1], kind)), None)
     others = (row for row in range(len(array)) if first is None or not _can_be(array[row : row + 1], first))
     index = next(others)
-    problem = "must be whole numbers, or dates such as 2024-05-01 12:30:00, all of one form"
-    raise place.error(problem, index, name, array[index].as_py())
+    problem = "must be integers, or dates such as 2024-05-01 12:30:00, all of one form"
+    raise location.error(problem, index, name, array[index].as_py())
 
 
 def _can_be(array: pa.Array, kind: Any) -> bool:
@@ -273,49 +293,56 @@ def _can_be(array: pa.Array, kind: Any) -> bool:
     return False
 
 
-def context_labels(column: Any, name: str, place: Place) -> pl.Series:
+def context_labels(column: Any, name: str, location: Location) -> pl.Series:
     """Return names, or integers as such, as text; none may be missing."""
     array = plain(column)
     if not (is_text(array.type) or _is_code(array.type)):
-        raise place.error(f"must be names or whole numbers, not {array.type}", 0, name, _first(array))
+        raise location.error(f"must be names or integers, not {array.type}", 0, name, _first(array))
     text = array.cast(pa.string())
     problem = "must be there for each impression; give what is not known a name of its own"
-    place.check(pc.equal(text.fill_null(""), ""), problem, name)
+    location.check(pc.equal(text.fill_null(""), ""), problem, name)
     return pl.Series(pl.from_arrow(text))
 
 
-def text_labels(column: Any, name: str, place: Place) -> NDArray[Any]:
+def text_labels(column: Any, name: str, location: Location) -> NDArray[Any]:
     """Return names as numpy holds text; see `context_labels`."""
-    return as_text(context_labels(column, name, place))
+    return as_text(context_labels(column, name, location))
 
 
-def integers_between(least: int, most: int, rule: str) -> Callable[[Any, str, Place], NDArray[Any]]:
+def integers_between(least: int, most: int, rule: str) -> Callable[[Any, str, Location], NDArray[Any]]:
     """Return a check that gives integers from `least` to `most`; `rule` is the error of any other."""
 
-    def check(column: Any, name: str, place: Place) -> NDArray[Any]:
-        values = numbers(column, name, place)
-        place.check(_outside(values, least, most), rule, name, plain(column))
+    def check(column: Any, name: str, location: Location) -> NDArray[Any]:
+        values = numbers(column, name, location)
+        location.check(_outside(values, least, most), rule, name, plain(column))
         return values.astype(np.int64)
 
     return check
 
 
-def feature_table(table: Mapping[str, Any], rows: int, place: Place) -> NDArray[np.float32]:
+def feature_table(table: Mapping[str, Any], rows: int, location: Location) -> NDArray[np.float32]:
     """Return features as rows x features, from one list column or from a column for each feature."""
     names = list(table)
     if names == [LIST_COLUMN]:
-        values = _from_lists(plain(table[LIST_COLUMN]), place)
-        names = [f"{LIST_COLUMN}[{column}]" for column in range(values.shape[1])]
-    else:
-        values = np.empty((rows, len(names)))
-        for column, name in enumerate(names):
-            values[:, column] = _feature(table[name], name, place)
-    return finite_features(values, names, place)
+        values = _from_lists(plain(table[LIST_COLUMN]), location)
+        return finite_features(
+            values, [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])], location
+        )
+    features = np.empty((rows, len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):
+        for index, name in enumerate(names):
+            features[:, index] = _feature(table[name], name, location)
+    if not np.isfinite(features).all():
+        for name in names:  # names the value as it was before it became a float32
+            finite_features(_feature(table[name], name, location)[:, None], [name], location)
+    return features
 
 
-def _feature(column: Any, name: str, place: Place) -> NDArray[np.float64]:
+def _feature(column: Any, name: str, location: Location) -> NDArray[Any]:
     """Return a feature as numbers; a date or a time is none."""
     array = plain(column)
+    if array.type == pa.float32() and not array.null_count:
+        return np.asarray(array)
     is_time = pa.types.is_temporal(array.type)
     if is_text(array.type):
         first = (array.drop_null() if array.null_count else array)[:1]
@@ -323,11 +350,11 @@ def _feature(column: Any, name: str, place: Place) -> NDArray[np.float64]:
     if is_time and len(array) > array.null_count:
         value = array.drop_null()[0].as_py()
         problem = "a date or a time is no feature; make a number of it, such as an age in days"
-        raise place.error(problem, int(np.argmax(pc.is_valid(array))), name, str(value))
-    return numbers(array, name, place, flags_too=True)
+        raise location.error(problem, int(np.argmax(pc.is_valid(array))), name, str(value))
+    return numbers(array, name, location, flags_too=True)
 
 
-def finite_features(given: NDArray[Any], names: Sequence[str], place: Place) -> NDArray[np.float32]:
+def finite_features(given: NDArray[Any], names: Sequence[str], location: Location) -> NDArray[np.float32]:
     """Return features as float32; one that is not finite is an error."""
     with np.errstate(over="ignore"):
         features = np.ascontiguousarray(given, dtype=np.float32)
@@ -335,22 +362,22 @@ def finite_features(given: NDArray[Any], names: Sequence[str], place: Place) -> 
         finite = np.isfinite(features[start : start + ROWS_A_CHECK])
         if not finite.all():
             row, column = np.argwhere(~finite)[0] + [start, 0]
-            raise place.error("a feature must be a finite float32", row, names[column], given[row, column])
+            raise location.error("a feature must be a finite float32", row, names[column], given[row, column])
     return features
 
 
-def _from_lists(array: pa.Array, place: Place) -> NDArray[Any]:
+def _from_lists(array: pa.Array, location: Location) -> NDArray[Any]:
     kind = array.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise place.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
-    place.check(pc.is_null(array), "the features are missing", LIST_COLUMN)
+        raise location.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
+    location.check(pc.is_null(array), "the features are missing", LIST_COLUMN)
     widths = np.asarray(pc.list_value_length(array).to_numpy(zero_copy_only=False), dtype=np.int64)
     other = np.flatnonzero(widths != widths[:1])
     if other.size:
-        first_row = place.shown(place.rows(widths.size)[0])
+        first_row = location.shown(location.rows(widths.size)[0])
         problem = f"there are {widths[other[0]]} features, but {widths[0]} in row {first_row}"
-        raise place.error(problem, other[0], LIST_COLUMN)
+        raise location.error(problem, other[0], LIST_COLUMN)
     values = array.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values).reshape(len(array), int(widths[0]) if widths.size else 0)
 

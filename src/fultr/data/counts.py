@@ -17,16 +17,14 @@ from numpy.typing import NDArray
 from fultr.click_model import ClickNoise, PositionBias, PositionBiasByContext
 from fultr.data.dataset import RankingDataset, columns_at, named_groups, rows_of
 from fultr.data.frames import frame_of_counts
-from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
-from fultr.data.ids import UNKNOWN_GROUP, IdCodes, Ids, codes_of
-from fultr.data.propensity import NOT_SHOWN, click_weights, examination
-from fultr.data.tally import Columns, ImpressionFacts, Tally, candidate_starts, repeated_lists
+from fultr.data.grouping import first_equals, mixed
+from fultr.data.ids import UNKNOWN_GROUP, codes_of
+from fultr.data.propensity import click_weights, examination
+from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
 
 NEVER_SHOWN = "never_shown"
 """Where `origin` of counts says how many candidates were left out since they were never shown."""
-
-Integers = NDArray[np.int64]
 
 OF_LISTS = ("impressions", "clicked_impressions", "context")
 """The fields of counts that have a value for each list."""
@@ -226,6 +224,28 @@ class Counts:
         longest = int(self.data.lengths.max(initial=0))
         return position_bias.cut(self.deepest) if 0 < self.deepest < longest else position_bias
 
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether relevance is known without a position bias, as it is from logged propensities."""
+        return self.cells.propensity is not None
+
+    def gains(self) -> NDArray[np.float64]:
+        """Return how often each row was clicked."""
+        return self.clicks()
+
+    def bias_of_propensities(self) -> PositionBias | None:
+        """Return v_k if all logged propensities of a position are the same, and every position has some."""
+        position, propensity = self.cells.position, self.cells.propensity
+        if propensity is None:
+            return None
+        longest = int(position.max(initial=0))
+        low, high = np.full(longest + 1, np.inf), np.zeros(longest + 1)
+        np.minimum.at(low, position, propensity)
+        np.maximum.at(high, position, propensity)
+        if not longest or not np.allclose(low[1:], high[1:], rtol=1e-6, atol=0) or not high[1] > 0:
+            return None
+        return PositionBias(high[1:].tolist())
+
     def propensities(self, position_bias: PositionBias | None = None) -> NDArray[np.float64]:
         """Return p(o = 1) for each cell; see `examination`."""
         return examination(self.cells.position, self.cells.propensity, position_bias, self.position_bias)
@@ -351,115 +371,3 @@ class Counts:
                 if code != UNKNOWN_GROUP or bool((group == code % groups).any())
             },
         }
-
-
-class ItemTable(NamedTuple):
-    """What is known of items, a document of a query each, at most once; ids are codes.
-
-    `group` is -1 where it is unknown.
-    """
-
-    query: Integers
-    document: Integers
-    group: Integers
-    features: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, columns: Columns) -> ItemTable:
-        """Return a table of columns, of which groups or features may be missing."""
-        size = columns["query"].size
-        return cls(
-            columns["query"],
-            columns["document"],
-            columns.get("group", np.full(size, UNKNOWN_GROUP, dtype=np.int64)),
-            columns.get("features", np.empty((size, 0), dtype=np.float32)),
-        )
-
-    def find(self, query: Integers, document: Integers) -> Integers:
-        """Return where each of some items stands in the table; -1 if it does not."""
-        # by sorting, not by a join of polars: a process that has used polars' threads cannot be forked
-        size = self.query.size
-        first = first_equals(np.concatenate([self.query, query]), np.concatenate([self.document, document]))[
-            size:
-        ]
-        return np.where(first < size, first, -1)
-
-
-def counts_in_order(
-    tally: Tally,
-    queries: IdCodes,
-    documents: IdCodes,
-    items: ItemTable,
-    *,
-    dataset: dict[str, Any],
-    context_values: Sequence[str] = (),
-    **fields: Any,
-) -> tuple[Counts, Integers]:
-    """Return counts in an order that depends on nothing but what was counted, and the old index of each list.
-
-    `items` has the groups and features of all documents that were candidates, `dataset` the fields of the
-    `RankingDataset` that are no columns, and `fields` the other fields of the result.
-    """
-    lists, cells = tally.lists, tally.cells
-    if repeated_lists(lists, cells).size:
-        raise RuntimeError("two lists of different documents have the same hash")
-    starts = candidate_starts(cells)
-    candidate_of_cell = run_numbers(starts, cells["list"].size)
-    of_list, document = cells["list"][starts], cells["document"][starts]
-    document_ids, document_index = _distinct_ids(document, documents)
-    query_ids, query_index = _distinct_ids(lists["query"], queries)
-    document_rank = codes_of(document_ids)[document_index]
-    lengths = lists["length"]
-    first = np.cumsum(lengths) - lengths
-    key = np.add.reduceat(mixed(document_rank), first) if first.size else first
-    context_rank, context_names = _sorted_context(lists["context"], context_values)
-    by_id = np.lexsort((key, lengths, context_rank, codes_of(query_ids)[query_index]))
-    row_order, _ = group_rows(inverse(by_id)[of_list], document_rank)
-    item = items.find(lists["query"][of_list][row_order], document[row_order])
-    data = RankingDataset(
-        features=items.features[item],
-        offsets=np.concatenate([[0], np.cumsum(lengths[by_id])]),
-        group=items.group[item],
-        query_id=query_ids[query_index[by_id]],
-        doc_id=document_ids[document_index[row_order]],
-        **dataset,
-    )
-    shown = cells["position"] != NOT_SHOWN
-    counts = Counts(
-        data=data,
-        impressions=lists["impressions"][by_id],
-        clicked_impressions=lists["clicked"][by_id],
-        cells=_cells({**cells, "row": inverse(row_order)[candidate_of_cell]}, shown),
-        planted=_cells({**tally.planted, "row": np.zeros(tally.planted["position"].size, np.int64)}),
-        context=context_rank[by_id] if context_names else None,
-        context_values=context_names,
-        facts=tally.facts,
-        **fields,
-    )
-    return counts, by_id
-
-
-def _distinct_ids(codes: Integers, ids: IdCodes) -> tuple[Ids, Integers]:
-    """Return the different ids that codes stand for, and which of them each code is."""
-    different, index = np.unique(codes, return_inverse=True)
-    return ids.ids(different), index.reshape(-1)
-
-
-def _sorted_context(codes: Integers, values: Sequence[str]) -> tuple[Integers, tuple[str, ...]]:
-    """Return codes of contexts that follow the order of their names, and these names."""
-    names = sorted({values[code] for code in np.unique(codes).tolist()}) if values else []
-    rank = np.array([names.index(value) if value in names else -1 for value in values], dtype=np.int64)
-    return (rank[codes] if values else codes), tuple(names)
-
-
-def _cells(table: Columns, kept: NDArray[np.bool_] | slice = slice(None)) -> Cells:
-    table = {name: values[kept] for name, values in table.items()}
-    order, _ = group_rows(*(table[name] for name in ("row", "position", "propensity") if name in table))
-    columns: dict[str, Any] = {name: values[order] for name, values in table.items()}
-    return Cells(
-        columns["row"],
-        columns["position"].astype(np.int32),
-        columns.get("propensity"),
-        columns["impressions"],
-        columns["clicks"],
-    )

@@ -9,7 +9,6 @@ the schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,13 @@ from fultr.arguments import Progress
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import require_columns
 from fultr.data.counts import Cells, CountedFile, Counts
-from fultr.data.dataset import NOT_COLUMNS, RankingDataset
+from fultr.data.dataset import RankingDataset
+from fultr.data.dataset_files import FIELDS as DATASET_FIELDS
 from fultr.data.frames import feature_columns, group_series, id_series
 from fultr.data.grouping import group_numbers, group_rows
 from fultr.data.ids import Ids, as_text, codes_of, encode_groups
+from fultr.data.merging import ID_FIELDS
+from fultr.data.metadata import Fields, plain_fields, read_fields
 from fultr.data.table_files import Table, arrow_table, kind_of, open_table, write_table
 from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
@@ -37,13 +39,31 @@ COUNTS = "counts"
 ITEM, LIST, CELL, PLANTED = "item", "list", "cell", "planted"
 
 ROWS_A_PART = 1 << 16
+"""Rows that are written together."""
 
-MODELS: dict[str, Callable[[Any], Any]] = {
-    "position_bias": PositionBias.from_dict,
-    "noise": ClickNoise.from_dict,
-    "facts": ImpressionFacts.from_dict,
+FIELDS: Fields = {
+    **DATASET_FIELDS,
+    "position_bias": (dict, PositionBias.from_dict),
+    "noise": (dict, ClickNoise.from_dict),
+    "facts": (dict, ImpressionFacts.from_dict),
+    "empties_dropped": (bool, bool),
+    "origin": (dict, dict),
+    "context_name": (str, str),
+    "context_values": ((str,), tuple),
+    "files": ((dict,), lambda files: tuple(CountedFile(**file) for file in files)),
 }
-"""The fields of counts that are written as mappings, and what makes a value of each."""
+
+TYPES: dict[str, Any] = {
+    "items": pl.List(pl.Int64),
+    "list": pl.Int64,
+    "context": pl.Int64,
+    "item": pl.Int64,
+    "position": pl.Int32,
+    "propensity": pl.Float64,
+    "impressions": pl.Int64,
+    "clicks": pl.Int64,
+}
+"""The types of the columns that are neither ids nor what is known of items."""
 
 
 def holds_counts(path: str | Path | Table) -> bool:
@@ -101,22 +121,22 @@ def _frames(counts: Counts) -> list[pl.DataFrame]:
     )
     cells |= {"list": data.list_of_row[counts.cells.row], "item": item_of_row[counts.cells.row]}
     kinds = {ITEM: items, LIST: lists, CELL: cells, PLANTED: planted}
-    return [pl.DataFrame(columns).with_columns(kind=pl.lit(kind)) for kind, columns in kinds.items()]
+    return [
+        pl.DataFrame(columns)
+        .cast({name: TYPES[name] for name in TYPES.keys() & columns.keys()})
+        .with_columns(kind=pl.lit(kind))
+        for kind, columns in kinds.items()
+    ]
 
 
 def _metadata(counts: Counts) -> dict[str, Any]:
-    data, plain = counts.data, ("empties_dropped", "origin", "context_name", "context_values")
-    models = {name: getattr(counts, name) for name in MODELS}
+    own = {name: kind for name, kind in FIELDS.items() if name not in DATASET_FIELDS}
     return {
         "kind": COUNTS,
-        **{name: None if model is None else model.to_dict() for name, model in models.items()},
-        **{name: getattr(counts, name) for name in plain},
-        **{name: getattr(data, name) for name in NOT_COLUMNS},
+        **plain_fields(counts.data, DATASET_FIELDS),
+        **plain_fields(counts, own),
         "files": [file._asdict() for file in counts.files],
-        "has_query_ids": data.query_id is not None,
-        "has_doc_ids": data.doc_id is not None,
-        "has_propensity": counts.cells.propensity is not None,
-        "has_context": counts.context is not None,
+        **{f"has_{name}s": getattr(counts.data, name) is not None for name in ID_FIELDS},
     }
 
 
@@ -127,107 +147,87 @@ def read_counts(path: str | Path, *, progress: Progress | None = None) -> Counts
         kind = table.metadata.get("kind")
         problem = "holds no counts" + (f" but a {kind}" if kind else "") + "; fultr count makes them of a log"
         raise InputError(problem, file=path)
-    names = ["kind", "query_id", "doc_id", "group", "items", "list", "context", "item", "position"]
-    names += ["impressions", "clicks"]
-    about = dict(table.metadata)
+    names = ["kind", *ID_FIELDS, "group", *(name for name in TYPES if name != "propensity")]
     require_columns(table.schema.names, names, path)
     wanted = [*names, *(name for name in ("features", "propensity") if name in table.schema.names)]
     frames = [pl.DataFrame(pl.from_arrow(pa.record_batch(batch))) for batch, _ in table.batches(wanted)]
     try:
-        return _checked(pl.concat(frames), about)
+        about = read_fields(table.metadata, FIELDS, None, optional=True)
+        without_ids = [name for name in ID_FIELDS if table.metadata.get(f"has_{name}s") is False]
+        return _checked(pl.concat(frames), about, without_ids)
     except InputError as error:
         raise InputError(f"is damaged: {error}", file=path) from None
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError) as error:
         raise InputError(f"is damaged: {type(error).__name__} in its counts", file=path) from None
 
 
-def _checked(rows: pl.DataFrame, about: dict[str, Any]) -> Counts:
+def _checked(rows: pl.DataFrame, about: dict[str, Any], without_ids: list[str]) -> Counts:
     """Make counts of the rows of a file, which may have been changed by anyone."""
+    for name, kind in TYPES.items():
+        _require(name not in rows.columns or rows.schema[name] == kind, name)
     items, lists, cells, planted = (
         rows.filter(pl.col("kind") == kind) for kind in (ITEM, LIST, CELL, PLANTED)
     )
+    impressions, clicks = pl.col("impressions"), pl.col("clicks")
+    values = about.get("context_values", ())
+    _require_all(lists, impressions=impressions >= 0, clicks=clicks.is_between(-1, impressions))
+    _require_all(lists, context=pl.col("context").is_between(0, max(len(values) - 1, 0)))
+    for table in (cells, planted):
+        _require_all(table, impressions=impressions >= 0, clicks=clicks.is_between(0, impressions))
+        _require_all(table, position=pl.col("position") > 0)
+        if "propensity" in rows.columns:
+            _require_all(table, propensity=pl.col("propensity").is_between(0, 1, closed="right"))
+    lists = lists.select("items", "impressions", "clicks", "context").with_row_index("list")
+    entries = lists.select(pl.col("list").cast(pl.Int64), item="items").explode("item", empty_as_null=False)
+    _require(not entries.is_duplicated().any(), "items")
+    _require_all(entries, items=pl.col("item").is_between(0, items.height - 1))
+    items = items[entries["item"]].with_columns(list=entries["list"])
+    _require_all(items, query_id=pl.col("query_id") == pl.first("query_id").over("list"))
     lengths = lists["items"].list.len().to_numpy().astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    item_of_row = lists["items"].explode(empty_as_null=False).to_numpy().astype(np.int64)
-    _require((item_of_row >= 0).all() and (item_of_row < items.height).all(), "items")
-    of_list = np.repeat(np.arange(lists.height), lengths)
-    order, starts = group_rows(of_list, item_of_row)
-    _require(starts.size == order.size, "items")
-    group_names = [str(name) for name in about["group_names"]]
-    names = [str(name) for name in about["feature_names"]]
-    features = np.empty((items.height, 0), dtype=np.float32)
-    if names:
-        values = np.asarray(items["features"].to_numpy(), dtype=np.float32)
-        features = values.reshape(items.height, len(names))
-    query = _ids(items["query_id"])[item_of_row]
-    _require((codes_of(query) == codes_of(query)[offsets[:-1]][of_list]).all(), "query_id")
+    names = about["feature_names"]
+    features = items["features"].to_numpy() if names else np.empty(0)
+    query, document = _ids(items["query_id"]), _ids(items["doc_id"])
     data = RankingDataset(
-        features[item_of_row],
+        np.asarray(features, dtype=np.float32).reshape(items.height, len(names)),
         offsets,
-        group=encode_groups(items["group"].to_list(), group_names)[0][item_of_row],
-        group_names=group_names,
-        query_id=query[offsets[:-1]] if about["has_query_ids"] else None,
-        doc_id=_ids(items["doc_id"])[item_of_row] if about["has_doc_ids"] else None,
-        feature_names=names,
-        group_columns=about["group_columns"],
-        source=str(about["source"]),
+        group=encode_groups(items["group"].to_list(), about["group_names"])[0],
+        query_id=None if "query_id" in without_ids else query[offsets[:-1]],
+        doc_id=None if "doc_id" in without_ids else document,
+        **{name: about.pop(name) for name in DATASET_FIELDS},
     )
-    row = _rows_of_cells(cells, of_list, item_of_row)
-    impressions, clicked = _counts(lists["impressions"]), lists["clicks"].to_numpy().astype(np.int64)
-    _require((clicked <= impressions).all() and (clicked >= -1).all(), "clicks")
-    context = _counts(lists["context"]) if about["has_context"] else None
-    _require(context is None or bool((context < len(about["context_values"])).all()), "context")
+    row = cells.join(entries.with_row_index("row"), on=["list", "item"], how="left", maintain_order="left")
+    _require(not row["row"].null_count(), "item")
     counts = Counts(
         data=data,
-        impressions=impressions,
-        clicked_impressions=clicked,
-        cells=_cells(cells, row, about["has_propensity"]),
-        planted=_cells(planted, np.zeros(planted.height, dtype=np.int64), about["has_propensity"]),
-        **{name: None if about[name] is None else make(about[name]) for name, make in MODELS.items()},
-        empties_dropped=about["empties_dropped"] is True,
-        origin=dict(about["origin"]),
-        context=context,
-        context_name=str(about["context_name"]),
-        context_values=tuple(str(value) for value in about["context_values"]),
-        files=tuple(CountedFile(str(f["name"]), int(f["rows"]), str(f["sha256"])) for f in about["files"]),
+        impressions=lists["impressions"].to_numpy(),
+        clicked_impressions=lists["clicks"].to_numpy(),
+        cells=_cells(cells, row["row"].to_numpy().astype(np.int64)),
+        planted=_cells(planted, np.zeros(planted.height, dtype=np.int64)),
+        context=lists["context"].to_numpy() if values else None,
+        **about,
     )
-    _require((counts.shown() <= np.repeat(impressions, lengths)).all(), "impressions")
+    _require((counts.shown() <= np.repeat(counts.impressions, lengths)).all(), "impressions")
     return counts
 
 
-def _rows_of_cells(
-    cells: pl.DataFrame, of_list: NDArray[np.int64], item_of_row: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    keys = ["list", "item"]
-    rows = pl.DataFrame({"list": of_list, "item": item_of_row}).with_row_index("row")
-    row = cells.select(keys).join(rows, on=keys, how="left", maintain_order="left")["row"]
-    _require(not row.null_count(), "item")
-    return np.asarray(row.to_numpy().astype(np.int64))
-
-
-def _cells(frame: pl.DataFrame, row: NDArray[np.int64], has_propensity: bool) -> Cells:
-    impressions, clicks = _counts(frame["impressions"]), _counts(frame["clicks"])
-    position = _counts(frame["position"])
-    _require((clicks <= impressions).all() and (position > 0).all(), "clicks")
-    propensity = None
-    if has_propensity:
-        propensity = frame["propensity"].to_numpy().astype(np.float64)
-        _require(((propensity > 0) & (propensity <= 1)).all(), "propensity")
-    return Cells(row, position.astype(np.int32), propensity, impressions, clicks)
-
-
-def _counts(column: pl.Series) -> NDArray[np.int64]:
-    _require(not column.null_count() and column.dtype.is_integer(), column.name)
-    values = column.to_numpy().astype(np.int64)
-    _require((values >= 0).all(), column.name)
-    return values
+def _cells(frame: pl.DataFrame, row: NDArray[np.int64]) -> Cells:
+    names = ("position", "propensity", "impressions", "clicks")
+    columns: dict[str, Any] = {
+        name: frame[name].to_numpy() if name in frame.columns else None for name in names
+    }
+    return Cells(row, **columns)
 
 
 def _ids(column: pl.Series) -> Ids:
-    _require(
-        not column.null_count() and (column.dtype.is_integer() or column.dtype == pl.String), column.name
-    )
-    return as_text(column) if column.dtype == pl.String else np.asarray(column.to_numpy().astype(np.int64))
+    _require(not column.null_count() and column.dtype in (pl.Int64, pl.String), column.name)
+    return as_text(column) if column.dtype == pl.String else column.to_numpy()
+
+
+def _require_all(frame: pl.DataFrame, **rules: pl.Expr) -> None:
+    """Refuse a table of which a rule does not hold in every row, or has no answer."""
+    for column, rule in rules.items():
+        _require(frame.select(rule.fill_null(False).all()).item(), column)
 
 
 def _require(holds: Any, column: str) -> None:

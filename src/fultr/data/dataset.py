@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
+from fultr.click_model import PositionBias
 from fultr.data.fields import (
     as_features,
     as_groups,
@@ -171,6 +172,30 @@ class RankingDataset:
         """Return other lists, as `with_lists` of a log returns the same clicks on other lists."""
         return lists
 
+    @property
+    def position_bias(self) -> PositionBias | None:
+        """The position bias that a log carries; labels have none."""
+        return None
+
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether relevance is known without a position bias, as it is from labels."""
+        return True
+
+    def gains(self) -> NDArray[np.float64]:
+        """Return the relevance of each row, as `Counts.gains` returns its clicks."""
+        if self.relevance is None:
+            raise InputError("lists to learn from must have relevance, or clicks on them", column="relevance")
+        return self.relevance.astype(np.float64)
+
+    def on_page(self, position_bias: PositionBias, depth: int | None = None) -> PositionBias:
+        """Return a position bias that ends after `depth` positions, if that is given."""
+        return position_bias if depth is None else position_bias.cut(depth)
+
+    def bias_of_propensities(self) -> PositionBias | None:
+        """Return the position bias that logged propensities follow; labels have none."""
+        return None
+
     def split(
         self, share: float, seed: int | np.random.Generator = 0
     ) -> tuple[RankingDataset, RankingDataset]:
@@ -323,7 +348,7 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
         if any(value is None for value in values):
             return None
         if len({value.dtype.kind for value in values}) > 1:
-            raise InputError("ids are whole numbers in one part and text in another", column=column)
+            raise InputError("ids are integers in one part and text in another", column=column)
         return np.concatenate(values)
 
     return RankingDataset(

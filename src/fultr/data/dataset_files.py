@@ -10,6 +10,7 @@ in the metadata of the schema. Tables of others have rows in any order and colum
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,36 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
 from fultr.data import columns
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, check_unique_names, require_columns
-from fultr.data.dataset import NOT_COLUMNS, RankingDataset
-from fultr.data.grouping import first_repeat
-from fultr.data.ids import TEXT, UNKNOWN_GROUP, IdCodes, Ids, document_twice, encode_ids, order_of_appearance
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, require_columns
+from fultr.data.dataset import RankingDataset
+from fultr.data.frames import id_series, item_columns
+from fultr.data.grouping import first_repeat, run_starts
+from fultr.data.ids import (
+    TEXT,
+    UNKNOWN_GROUP,
+    IdCodes,
+    Ids,
+    as_integers,
+    codes_of,
+    document_twice,
+    order_of_appearance,
+)
+from fultr.data.metadata import Fields, plain_fields, read_fields
 from fultr.data.table_files import (
     FORMAT_VERSION,
     METADATA_KEY,
-    UNREADABLE,
     Batch,
     Table,
-    damaged,
+    arrow_table,
     open_table,
     read_arrow,
-    schema_metadata,
-    table_of,
 )
-from fultr.data.tally import Columns
+from fultr.data.tally import Columns, joined
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
@@ -47,6 +55,14 @@ KIND = "dataset"
 ID_COLUMNS = ("query_id", "doc_id", "comment")
 OTHER_COLUMNS = (*ID_COLUMNS, "list", "group")
 ROWS_A_GROUP = 1 << 16
+"""Rows of a row group of a Parquet file."""
+
+FIELDS: Fields = {
+    "feature_names": ((str,), tuple),
+    "group_names": ((str,), tuple),
+    "group_columns": ((int,), tuple),
+    "source": (str, str),
+}
 
 
 def write_dataset(data: RankingDataset, path: str | Path) -> None:
@@ -72,32 +88,38 @@ def read_dataset(path: str | Path, *, progress: Progress | None = None) -> Ranki
     `progress` is called with how much has been read, and with the size; an Arrow file takes no time to read.
     """
     file = existing_file(path)
-    ending = file.suffix.lower()
-    if ending == ".arrow":
-        return _read_arrow(file)
-    if ending == ".parquet":
-        return _read_parquet(file, progress)
-    if ending == ".csv":
-        return labelled_dataset(open_table(file, progress))
-    problem = "a dataset is read from a .arrow, .parquet or .csv file (LETOR text: read_letor)"
-    raise InputError(problem, file=file)
+    if file.suffix.lower() not in (".arrow", ".parquet", ".csv"):
+        problem = "a dataset is read from a .arrow, .parquet or .csv file (LETOR text: read_letor)"
+        raise InputError(problem, file=file)
+    table = open_table(file, progress)
+    if not table.metadata:
+        return labelled_dataset(table)
+    if table.metadata.get("kind") != KIND:
+        raise InputError(f"holds no dataset; it was written as {table.metadata.get('kind')}", file=file)
+    about = read_fields(table.metadata, FIELDS, file)
+    in_lists = file.suffix.lower() == ".arrow"
+    features = [FEATURE_PREFIX + name for name in about["feature_names"]]
+    features = features[:1] and [LIST_COLUMN] if in_lists else features
+    require_columns(table.schema.names, ["list", *["group"][: len(about["group_names"])], *features], file)
+    held = _in_place(read_arrow(file)[LIST_COLUMN]) if in_lists and features else None
+    return lists_of(table, features, label_of(table), about, held)[0]
 
 
 def _write_arrow(data: RankingDataset, path: Path) -> None:
-    table = _item_columns(data)
+    table = _item_table(data)
     width = data.features.shape[1]
     if width:
         values = pa.array(np.ascontiguousarray(data.features).reshape(-1))
-        table[LIST_COLUMN] = pa.FixedSizeListArray.from_arrays(values, width)
+        table = table.append_column(LIST_COLUMN, pa.FixedSizeListArray.from_arrays(values, width))
     # a single batch: only then can the features be used as one array where they stand
-    batch = pa.record_batch(table).replace_schema_metadata(_metadata(data))
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+    table = table.combine_chunks().replace_schema_metadata(_metadata(data))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _write_parquet(data: RankingDataset, path: Path) -> None:
     names = [FEATURE_PREFIX + name for name in data.feature_names]
-    items = pa.table(_item_columns(data))
+    items = _item_table(data)
     schema = pa.schema([*items.schema, *((name, pa.float32()) for name in names)], metadata=_metadata(data))
     # numbers repeat so often that their dictionaries are small: compressing them too gains little space and
     # makes reading slower by half
@@ -111,162 +133,37 @@ def _write_parquet(data: RankingDataset, path: Path) -> None:
 
 
 def _metadata(data: RankingDataset) -> dict[bytes, bytes]:
-    content = {name: getattr(data, name) for name in NOT_COLUMNS}
-    content |= {"version": FORMAT_VERSION, "kind": KIND, "has_query_ids": data.query_id is not None}
+    content = {"version": FORMAT_VERSION, "kind": KIND, **plain_fields(data, FIELDS)}
     return {METADATA_KEY: json.dumps(content).encode()}
 
 
-def _item_columns(data: RankingDataset) -> dict[str, pa.Array]:
+def _item_table(data: RankingDataset) -> pa.Table:
     """Return all columns but the features; those that the data does not have are left out."""
-    list_of_row = pa.array(data.list_of_row)
-    table: dict[str, pa.Array] = {}
-    if data.query_id is not None:
-        table["query_id"] = columns.arrow_ids(data.query_id).take(list_of_row)
-    if data.doc_id is not None:
-        table["doc_id"] = columns.arrow_ids(data.doc_id)
-    table["list"] = list_of_row
-    if data.relevance is not None:
-        table["relevance"] = pa.array(data.relevance)
+    rows = np.arange(data.rows)
+    frame = pl.DataFrame({"list": data.list_of_row, **item_columns(data, rows)})
     if data.group_names:
-        codes = pa.array(data.group, mask=data.group == UNKNOWN_GROUP)
-        names = pa.array(data.group_names, type=pa.string())
-        table["group"] = pa.DictionaryArray.from_arrays(codes, names)
+        frame = frame.cast({"group": pl.Enum(data.group_names)})
+    if data.relevance is not None:
+        frame = frame.with_columns(relevance=pl.Series(data.relevance))
     if data.comment is not None:
-        table["comment"] = columns.arrow_ids(data.comment)
-    return table
+        frame = frame.with_columns(comment=id_series(data.comment, rows))
+    return arrow_table(frame)
 
 
-def _read_arrow(file: Path) -> RankingDataset:
-    table = read_arrow(file)
-    about = schema_metadata(table.schema, file)
-    if not about:
-        return labelled_dataset(table_of(table, file))
-    _check_metadata(about, table.schema, file)
-    features = np.empty((table.num_rows, 0), dtype=np.float32)
-    if about["feature_names"]:
-        require_columns(table.column_names, [LIST_COLUMN], file)
-        features = _in_place(table[LIST_COLUMN], Place(file))
-    return _own_dataset(table, features, about, file)
-
-
-def _in_place(column: pa.ChunkedArray, place: Place) -> NDArray[np.float32]:
-    """Return lists of features where they stand; copy or refuse what we would not have written."""
+def _in_place(column: pa.ChunkedArray) -> NDArray[np.float32] | None:
+    """Return lists of features where they stand; None if fultr would not have written them so."""
     kind = column.type
-    ours = pa.types.is_fixed_size_list(kind) and kind.value_type == pa.float32() and column.num_chunks == 1
-    if ours and not column.null_count and not column.chunk(0).values.null_count:
-        flat = column.chunk(0).flatten().to_numpy(zero_copy_only=True)
-        return np.asarray(flat.reshape(len(column), kind.list_size))
-    return columns.feature_table({LIST_COLUMN: column}, len(column), place)
-
-
-def _read_parquet(file: Path, progress: Progress | None) -> RankingDataset:
-    try:
-        with parquet.ParquetFile(file, memory_map=True) as opened:
-            schema = opened.schema_arrow
-            about = schema_metadata(schema, file)
-            if not about:
-                return labelled_dataset(open_table(file, progress))
-            _check_metadata(about, schema, file)
-            names = [FEATURE_PREFIX + name for name in about["feature_names"]]
-            require_columns(schema.names, names, file)
-            features = np.empty((opened.metadata.num_rows, len(names)), dtype=np.float32)
-            items, start = [], 0
-            for batch in opened.iter_batches(ROWS_A_GROUP, use_threads=False):
-                _fill(features[start : start + batch.num_rows], batch, names, Place(file, start + 1))
-                items.append(pa.table(batch).drop_columns(names))
-                start += batch.num_rows
-                if progress is not None:
-                    progress(start, features.shape[0])
-        table = pa.concat_tables(items) if items else schema.empty_table()
-        table.validate(full=True)
-    except InputError:
-        raise
-    except UNREADABLE as error:
-        raise damaged(file, "Parquet", error) from None
-    return _own_dataset(table, features, about, file)
-
-
-def _fill(features: NDArray[np.float32], batch: pa.RecordBatch, names: list[str], place: Place) -> None:
-    for column, name in enumerate(names):
-        values = batch.column(name)
-        if values.type != pa.float32() or values.null_count:
-            values = pa.array(columns.numbers(values, name, place), type=pa.float64())
-        features[:, column] = values.to_numpy(zero_copy_only=False)
-
-
-def _own_dataset(
-    table: pa.Table, features: NDArray[np.float32], about: dict[str, Any], file: Path
-) -> RankingDataset:
-    place = Place(file)
-    present = [name for name in table.column_names if name != "group" or about["group_names"]]
-    needed = ["list", *["query_id"][: about["has_query_ids"]], *["group"][: len(about["group_names"])]]
-    require_columns(present, needed, file)
-    starts = _starts(table["list"], place)
-    fields: dict[str, Any] = {
-        name: _numpy_ids(table[name], name, place) for name in ID_COLUMNS if name in present
-    }
-    fields["query_id"] = fields["query_id"][starts] if about["has_query_ids"] else None
-    if "relevance" in present:
-        fields["relevance"] = columns.numbers(table["relevance"], "relevance", place)
-    if "group" in present:
-        fields["group"] = _group_codes(table["group"], about["group_names"], place)
-    fields |= {name: about[name] for name in NOT_COLUMNS}
-    try:
-        return RankingDataset(features, np.append(starts, table.num_rows), **fields)
-    except InputError as error:
-        raise error.located(file) from None
-
-
-def _check_metadata(about: dict[str, Any], schema: pa.Schema, file: Path) -> None:
-    """Refuse metadata that we cannot have written: a file may come from anywhere."""
-    kind = about.get("kind")
-    if kind != KIND:
-        raise InputError(f"holds no dataset; it was written as {kind}", file=file)
-
-    def are(name: str, of: type) -> bool:
-        values = about.get(name)
-        return isinstance(values, list) and all(type(value) is of for value in values)
-
-    good = are("feature_names", str) and are("group_names", str) and are("group_columns", int)
-    if not good or type(about.get("source")) is not str or type(about.get("has_query_ids")) is not bool:
-        raise InputError("its fultr metadata is damaged", file=file)
-    check_unique_names(schema.names, file)
-
-
-def _starts(column: pa.ChunkedArray, place: Place) -> NDArray[np.int64]:
-    """Return the first row of each list."""
-    lists = columns.plain(column)
-    if lists.type != pa.int64() or lists.null_count:
-        raise place.error("lists must be whole numbers, none missing", 0, "list")
-    steps = np.diff(lists.to_numpy(), prepend=-1)
-    wrong = (steps < 0) | (steps > 1)
-    wrong[:1] |= steps[:1] != 1
-    problem = "lists must be numbered 0, 1, ... and their rows stand together"
-    place.check(wrong, problem, "list", lists)
-    return np.flatnonzero(steps)
-
-
-def _numpy_ids(column: pa.ChunkedArray, name: str, place: Place) -> Ids:
-    array = columns.plain(column)
-    if array.null_count or not (columns.is_text(array.type) or array.type == pa.int64()):
-        array = columns.ids(array, name, place)  # says what is wrong
-    values: Ids = array.to_numpy(zero_copy_only=False)
-    return values.astype(TEXT) if columns.is_text(array.type) else values
-
-
-def _group_codes(column: pa.ChunkedArray, names: list[str], place: Place) -> NDArray[np.int32]:
-    labels = columns.labels(column, "group", place)
-    codes = pc.index_in(labels, value_set=pa.array(names, type=labels.type))
-    unknown = pc.and_(pc.is_null(codes), pc.is_valid(labels))
-    problem = f"unknown group; expected one of: {', '.join(names)}"
-    place.check(unknown, problem, "group", labels)
-    return np.asarray(codes.fill_null(UNKNOWN_GROUP), dtype=np.int32)
+    if not pa.types.is_fixed_size_list(kind) or kind.value_type != pa.float32() or column.num_chunks > 1:
+        return None
+    lists = column.chunk(0) if column.num_chunks else pa.array([], kind)
+    if lists.null_count or lists.values.null_count:
+        return None
+    flat = lists.flatten().to_numpy(zero_copy_only=True)
+    return np.asarray(flat.reshape(len(column), kind.list_size))
 
 
 def labelled_dataset(table: Table) -> RankingDataset:
     """Make a dataset of a table that is not ours."""
-    if table.metadata.get("kind", KIND) != KIND:
-        raise InputError(f"holds no dataset; it was written as {table.metadata['kind']}", file=table.file)
     names = table.schema.names
     if "relevance" not in names and "label" not in names and {"impression_id", "click"} <= set(names):
         problem = "looks like a click log, not like labelled data; logs are .parquet or .csv, for read_log"
@@ -282,50 +179,98 @@ def label_of(table: Table) -> str | None:
 
 
 def lists_of(
-    table: Table, features: list[str], label: str | None
+    table: Table,
+    features: list[str],
+    label: str | None,
+    about: Mapping[str, Any] | None = None,
+    held: NDArray[np.float32] | None = None,
 ) -> tuple[RankingDataset, NDArray[np.int64]]:
     """Return the rows of a table as lists, and the index in the table of each row of the lists.
 
     Its columns `list`, `query_id`, `doc_id`, `group`, `comment` and the one with the relevance, `label`, are
     read if there are any. Rows of a query are one list; without queries, all rows are. `features` are columns
-    of numbers, or one list column.
+    of numbers, or one list column; `held` are those of all rows, if they need not be read. `about` are the
+    fields of the dataset that the table says itself.
     """
-    names = table.schema.names
-    wanted = [name for name in (*OTHER_COLUMNS, *([label] if label else ())) if name in names]
-    codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "doc_id", "group")}
-    place, batches = Place(), []
-    for batch, place in table.batches([*wanted, *features]):
-        batches.append(_checked(batch, place, codes, label, features))
-    if not batches:
-        raise InputError("has no rows", file=table.file)
-    if len({checked["features"].shape[1] for checked in batches}) > 1:
-        raise InputError("the number of features differs between rows", file=table.file, column=LIST_COLUMN)
-    rows = {name: np.concatenate([checked[name] for checked in batches]) for name in batches[0]}
-    del batches
+    codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "group")}
+    group_names = None if about is None else about["group_names"]
+    parts, location = _read_parts(table, codes, label, features if held is None else [], group_names)
+    values = _stacked([rows.pop("features") for rows in parts], table.file) if held is None else held
+    rows = joined(parts)
+    if table.is_text and "doc_id" in rows:
+        rows["doc_id"] = as_integers(rows["doc_id"])
     one_list = np.zeros(rows["row"].size, dtype=np.int64)
-    list_of_row, first = order_of_appearance(rows.get("list", rows.get("query_id", one_list)))
-    _check_lists(rows, list_of_row, first[list_of_row], codes["doc_id"], replace(place, numbers=rows["row"]))
+    list_of_row, _ = order_of_appearance(rows.get("list", rows.get("query_id", one_list)))
     order = np.argsort(list_of_row, kind="stable")
-    labels = codes["group"].texts.to_list()
-    recode = np.array([*map(sorted(labels).index, labels), UNKNOWN_GROUP], dtype=np.int32)
+    if np.any(list_of_row[1:] < list_of_row[:-1]):
+        values, list_of_row = values[order], list_of_row[order]
+        rows = {name: column[order] for name, column in rows.items()}
+    starts, located = run_starts(list_of_row), replace(location, numbers=rows["row"])
+    query = rows.get("query_id", one_list)
+    differs = np.flatnonzero(query != query[starts][list_of_row])
+    if differs.size:
+        row = location.shown(rows["row"][starts[list_of_row[differs[0]]]])
+        raise located.error(f"the list has another query in row {row}", differs[0], "query_id")
+    if group_names is None:
+        group_names = sorted(codes["group"].texts.to_list())
+    code = [*map(list(group_names).index, codes["group"].texts), UNKNOWN_GROUP]
     prefixed = all(name.startswith(FEATURE_PREFIX) for name in features)
+    fields = about or {
+        "group_names": group_names,
+        "feature_names": ()
+        if features == [LIST_COLUMN]
+        else [name.removeprefix(FEATURE_PREFIX if prefixed else "") for name in features],
+    }
     try:
         data = RankingDataset(
-            rows["features"][order],
-            np.concatenate([[0], np.cumsum(np.bincount(list_of_row))]),
-            group=recode[rows["group"][order]] if "group" in rows else None,
-            group_names=sorted(labels),
-            relevance=rows["relevance"][order] if "relevance" in rows else None,
-            query_id=codes["query_id"].ids(rows["query_id"][first]) if "query_id" in rows else None,
-            doc_id=codes["doc_id"].ids(rows["doc_id"][order]) if "doc_id" in rows else None,
-            feature_names=()
-            if features == [LIST_COLUMN]
-            else [name.removeprefix(FEATURE_PREFIX if prefixed else "") for name in features],
-            comment=rows["comment"][order] if "comment" in rows else None,
+            values,
+            np.append(starts, list_of_row.size),
+            group=np.array(code, dtype=np.int32)[rows["group"]] if "group" in rows else None,
+            relevance=rows.get("relevance"),
+            query_id=codes["query_id"].ids(query[starts]) if "query_id" in rows else None,
+            doc_id=rows.get("doc_id"),
+            comment=rows.get("comment"),
+            **fields,
         )
     except InputError as error:
+        if error.column == "doc_id":
+            _name_repeated_document(rows, list_of_row, located)
         raise error if table.file is None else error.located(table.file) from None
     return data, order
+
+
+def _read_parts(
+    table: Table,
+    codes: dict[str, IdCodes],
+    label: str | None,
+    features: list[str],
+    group_names: Sequence[str] | None,
+) -> tuple[list[Columns], Location]:
+    """Return the checked rows of each batch, and the last location; only a dataset may have no rows."""
+    names = [*OTHER_COLUMNS, *([label] if label else ()), *features]
+    wanted = [name for name in names if name in table.schema.names]
+    parts, location = [], Location()
+    for batch, location in table.batches(wanted):
+        parts.append(_checked(batch, location, codes, label, features, group_names))
+    if not parts and group_names is None:
+        raise InputError("has no rows", file=table.file)
+    if not parts:
+        empty = {name: pa.array([], table.schema.field(name).type) for name in wanted}
+        parts = [_checked(empty, location, codes, label, features, group_names)]
+    return parts, location
+
+
+def _stacked(parts: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
+    """Return the features of all rows; those of each part are freed once they are copied."""
+    if len({part.shape[1] for part in parts}) > 1:
+        raise InputError("the number of features differs between rows", file=file, column=LIST_COLUMN)
+    if len(parts) == 1:
+        return parts[0]
+    features = np.empty((sum(part.shape[0] for part in parts), parts[0].shape[1]), dtype=np.float32)
+    for start in np.cumsum([0, *(part.shape[0] for part in parts)])[:-1].tolist():
+        part = parts.pop(0)
+        features[start : start + part.shape[0]] = part
+    return features
 
 
 def _feature_columns(table: Table, label: str) -> list[str]:
@@ -343,42 +288,44 @@ def _feature_columns(table: Table, label: str) -> list[str]:
 
 
 def _checked(
-    batch: Batch, place: Place, codes: dict[str, IdCodes], label: str | None, features: list[str]
+    batch: Batch,
+    location: Location,
+    codes: dict[str, IdCodes],
+    label: str | None,
+    features: list[str],
+    group_names: Sequence[str] | None,
 ) -> Columns:
     """Return the rows of a batch, with codes for ids and groups."""
-    size = len(next(iter(batch.values())))
-    rows: Columns = {"row": place.rows(size)}
-    for name in ("query_id", "list", "doc_id"):
+    size = len(next(iter(batch.values()), ()))
+    rows: Columns = {"row": location.rows(size)}
+    for name in ("query_id", "list"):
         if name in batch:
-            rows[name] = encode_ids(codes[name], columns.ids(batch[name], name, place), name, place)
+            rows[name] = codes[name].encode(columns.ids(batch[name], name, location))
+    if "doc_id" in batch:
+        rows["doc_id"] = _numpy_ids(columns.ids(batch["doc_id"], "doc_id", location))
     if "group" in batch:
-        labels = columns.labels(batch["group"], "group", place)
-        rows["group"] = codes["group"].encode(pl.Series(pl.from_arrow(labels)))
+        rows["group"] = columns.encode_labels(batch["group"], location, codes["group"], group_names)
     if "comment" in batch:
-        comment = columns.labels(batch["comment"], "comment", place).fill_null("")
-        rows["comment"] = comment.to_numpy(zero_copy_only=False).astype(TEXT)
+        rows["comment"] = _numpy_ids(columns.labels(batch["comment"], "comment", location).fill_null(""))
     if label is not None:
-        relevance = columns.numbers(batch[label], label, place)
+        relevance = columns.numbers(batch[label], label, location)
         with np.errstate(over="ignore"):
             rows["relevance"] = relevance.astype(np.float32)
         wrong = ~(np.isfinite(rows["relevance"]) & (relevance >= 0))
-        place.check(wrong, "must be finite and 0 or more", label, relevance)
-    rows["features"] = columns.feature_table({name: batch[name] for name in features}, size, place)
+        location.check(wrong, "must be finite and 0 or more", label, relevance)
+    rows["features"] = columns.feature_table({name: batch[name] for name in features}, size, location)
     return rows
 
 
-def _check_lists(
-    rows: Columns, list_of_row: NDArray[np.int64], first: NDArray[np.int64], documents: IdCodes, place: Place
-) -> None:
-    """Refuse a list of two queries, or with a document twice; `first` is the first row of each one's list."""
-    query = rows.get("query_id", list_of_row)
-    differs = np.flatnonzero(query != query[first])
-    if differs.size:
-        row = place.shown(rows["row"][first[differs[0]]])
-        raise place.error(f"the list has another query in row {row}", differs[0], "query_id")
-    repeat = first_repeat(list_of_row, rows["doc_id"]) if "doc_id" in rows else None
+def _numpy_ids(ids: pa.Array) -> Ids:
+    values: Ids = ids.to_numpy(zero_copy_only=False)
+    return values if pa.types.is_integer(ids.type) else values.astype(TEXT)
+
+
+def _name_repeated_document(rows: Columns, list_of_row: NDArray[np.int64], location: Location) -> None:
+    """Raise the error of the first document that stands twice in a list, by its rows in the table."""
+    repeat = first_repeat(list_of_row, codes_of(rows["doc_id"]))
     if repeat is not None:
-        first_row, second_row = (place.shown(rows["row"][index]) for index in repeat)
-        document = documents.ids(rows["doc_id"])[repeat[1]]
-        error = document_twice(first_row, second_row, "list", document)
-        raise error if place.file is None else error.located(place.file)
+        first_row, second_row = (location.shown(rows["row"][index]) for index in repeat)
+        error = document_twice(first_row, second_row, "list", rows["doc_id"][repeat[1]])
+        raise (error if location.file is None else error.located(location.file)) from None

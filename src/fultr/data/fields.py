@@ -17,6 +17,7 @@ from fultr.data.ids import UNKNOWN_GROUP, Ids, as_column, as_ids, check_size, co
 from fultr.errors import InputError
 
 DEEPEST_POSITION = 1_000_000
+"""The last position that is accepted: what lies beyond is an id or a time in the wrong column."""
 
 
 def column_names_of(features: object) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def as_times(values: ArrayLike, size: int) -> NDArray[Any]:
     check_size(times, size, "impressions", "timestamp")
     if times.dtype.kind != "M":
         if size and times.dtype.kind not in "iu":
-            raise InputError("must be whole numbers or dates (datetime64)", column="timestamp", value=values)
+            raise InputError("must be integers or dates (datetime64)", column="timestamp", value=values)
         return whole_numbers(times, "timestamp")
     held = times.astype("datetime64[us]")
     # what microseconds cannot count comes back as another second
@@ -152,7 +153,7 @@ def as_origin(origin: dict[str, Any]) -> dict[str, Any]:
 def as_positions(values: ArrayLike, entries: int, column: str = "position") -> NDArray[np.int32]:
     """Return positions from 1 on, 0 for an item that was not shown."""
     given = _numbers(values, entries, "entries", column)
-    problem = f"must be a whole number from 1 to {DEEPEST_POSITION}, or 0 for an item that was not shown"
+    problem = f"must be an integer from 1 to {DEEPEST_POSITION}, or 0 for an item that was not shown"
     if entries and given.dtype.kind not in "iu":
         raise InputError(problem, column=column, value=given.dtype)
     IN_MEMORY.check((given < 0) | (given > DEEPEST_POSITION), problem, column, given)

@@ -24,7 +24,7 @@ PLANTED_TEXT, PLANTED_NUMBER = "(planted)", -1
 
 def frame_of_lists(data: RankingDataset) -> pl.DataFrame:
     """Return a row for each item: `list`, what is known of it, and its features as columns `feature_...`."""
-    columns = {"list": data.list_of_row, **_item_columns(data, np.arange(data.rows))}
+    columns = {"list": data.list_of_row, **item_columns(data, np.arange(data.rows))}
     if data.relevance is not None:
         columns["relevance"] = data.relevance
     return pl.DataFrame(columns | feature_columns(data, data.features, "columns"))
@@ -89,7 +89,7 @@ def frame_of_counts(counts: Counts) -> pl.DataFrame:
         return np.concatenate([of_cells, np.zeros(never.size, dtype=of_cells.dtype)])[by_row]
 
     lists = data.list_of_row[row]
-    columns = {"list": lists, **_item_columns(data, row), "list_impressions": counts.impressions[lists]}
+    columns = {"list": lists, **item_columns(data, row), "list_impressions": counts.impressions[lists]}
     if counts.context is not None:
         columns[counts.context_name] = group_series(counts.context_values, counts.context[lists])
     columns["position"] = pl.Series(joined(cells.position)).replace(NOT_SHOWN, None)
@@ -99,7 +99,7 @@ def frame_of_counts(counts: Counts) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _item_columns(data: RankingDataset, rows: NDArray[np.int64]) -> dict[str, Any]:
+def item_columns(data: RankingDataset, rows: NDArray[np.int64]) -> dict[str, Any]:
     """Return the query, document and group of some rows, as far as they are known."""
     columns: dict[str, Any] = {}
     if data.query_id is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,9 +17,6 @@ from fultr.arguments import LARGEST_WHOLE
 from fultr.data.grouping import Key, dense, inverse, mixed
 from fultr.errors import InputError
 
-if TYPE_CHECKING:
-    from fultr.data.columns import Place
-
 Ids = NDArray[Any]
 """Ids of one kind: int64, or text of any length (numpy's StringDType)."""
 
@@ -28,7 +26,7 @@ LONGEST_INTEGER = len(str(LARGEST_WHOLE)) + 1
 """Characters of the longest text that can be an int64, its sign included."""
 
 UNKNOWN_GROUP = -1
-ID_TOO_LARGE = "a whole number as an id must fit 64 bits with a sign; give it as text"
+ID_TOO_LARGE = "an integer as an id must fit 64 bits with a sign; give it as text"
 
 
 def as_column(values: ArrayLike | Sequence[object]) -> NDArray[Any]:
@@ -52,13 +50,13 @@ def as_ids(values: ArrayLike, column: str) -> Ids:
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "T":
         return array
-    if array.dtype.kind == "f":  # also what numpy makes of a small and of a very large whole number
+    if array.dtype.kind == "f":  # also what numpy makes of a small and of a very large integer
         array = np.asarray(values, dtype=object)
     whole = [isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in array]
     are_whole = any(whole) or not array.size
     for row, (value, is_whole) in enumerate(zip(array, whole, strict=True), start=1):
         if not (is_whole if are_whole else isinstance(value, str)):
-            problem = "ids must be all whole numbers or all text, none missing"
+            problem = "ids must be all integers or all text, none missing"
             raise InputError(problem, row=row, column=column, value=value)
         if are_whole and not -LARGEST_WHOLE - 1 <= int(value) <= LARGEST_WHOLE:
             raise InputError(ID_TOO_LARGE, row=row, column=column, value=value)
@@ -150,7 +148,7 @@ def document_twice(first_row: int, second_row: int, of: str, document: object) -
 
 
 class IdCodes:
-    """Codes of the ids of one column: an integer stands for itself, text for its place in one dictionary.
+    """Codes of the ids of one column: an integer stands for itself, text for its index in one dictionary.
 
     Threads may share it. With `may_be_integers`, text is but a way to write integers, if all of it can be
     read so, as in a CSV file.
@@ -166,21 +164,25 @@ class IdCodes:
         self._lock = Lock()
 
     def encode(self, ids: Any) -> Codes:
-        """Return the codes of ids: a numpy array of integers, or a polars series of text (-1 if missing)."""
-        if isinstance(ids, np.ndarray):
-            self.is_text = False
-            return ids.astype(np.int64, copy=False)
-        self.is_text = True
-        codes = ids.cast(pl.Categorical(self._categories)).to_physical()
+        """Return the codes of ids: integers (numpy or Arrow), or text (polars or Arrow; -1 if missing)."""
+        of_arrow = isinstance(ids, pa.Array)
+        self.is_text = not (pa.types.is_integer(ids.type) if of_arrow else isinstance(ids, np.ndarray))
+        if not self.is_text:
+            return np.asarray(ids).astype(np.int64, copy=False)
+        texts = pl.Series(pl.from_arrow(ids)) if of_arrow else ids
+        codes = texts.cast(pl.Categorical(self._categories)).to_physical()
         return np.asarray(codes.cast(pl.Int64).fill_null(-1).to_numpy())
 
-    def require_kind(self, kind: str, column: str, place: Place, value: object) -> None:
-        """Refuse ids of another kind, "string" or "int64", than came before; `value` is the first of them."""
-        known = {None: kind, True: "string", False: "int64"}[self.is_text]
-        if kind != known:
-            problem = f"the ids are {kind} here, but {known} where they came before"
-            raise place.error(problem, 0, column, value)
-        self.is_text = kind == "string"
+    def check_kind(self, kind: pa.DataType, column: str, file: str | Path | None) -> None:
+        """Refuse a column of text where integers came before, and the other way round."""
+        own = getattr(kind, "value_type", kind)  # of categories and of lists
+        is_text = not pa.types.is_integer(own)
+        if is_text and str(own) not in ("string", "large_string", "string_view"):
+            return  # no ids at all, which is for the check of its values to say
+        if self.is_text not in (None, is_text):
+            here, before = ("text", "integers") if is_text else ("integers", "text")
+            raise InputError(f"the ids are {here} here, but {before} before", file=file, column=column)
+        self.is_text = is_text
 
     @property
     def texts(self) -> pl.Series:
@@ -202,18 +204,10 @@ class IdCodes:
         if not self.is_text:
             return mixed(codes)
         with self._lock:
-            known = self._hashes.size
-            if codes.size and int(codes.max()) >= known:
-                self._hashes = np.concatenate([self._hashes, _text_hashes(self.texts[known:])])
+            size = self._hashes.size
+            if codes.size and int(codes.max()) >= size:
+                self._hashes = np.concatenate([self._hashes, _text_hashes(self.texts[size:])])
             return np.asarray(self._hashes[codes])
-
-
-def encode_ids(codes: IdCodes, ids: pa.Array, column: str, place: Place) -> Codes:
-    """Return the codes of checked ids; refuse text where integers came before, and the other way round."""
-    is_text = not pa.types.is_integer(ids.type)
-    if len(ids):
-        codes.require_kind("string" if is_text else "int64", column, place, ids[0].as_py())
-    return codes.encode(pl.Series(pl.from_arrow(ids)) if is_text else ids.to_numpy())
 
 
 def as_integers(ids: Ids) -> Ids:

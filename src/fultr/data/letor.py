@@ -313,6 +313,7 @@ def _is_good_number(word: str) -> bool:
 
 ROWS_A_WRITE = 4096
 VALUES_A_WRITE = 1 << 20
+"""Rows, and values, that are written together at most: about 30 MB of text as it is made."""
 
 
 def write_letor(data: RankingDataset, path: str | Path) -> None:

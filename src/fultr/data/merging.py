@@ -6,26 +6,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.data.counts import Counts, ItemTable, counts_in_order
+from fultr.data.counts import Cells, Counts
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
-from fultr.data.grouping import first_equals
-from fultr.data.ids import TEXT, IdCodes, Ids, text_series
+from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
+from fultr.data.ids import TEXT, UNKNOWN_GROUP, IdCodes, Ids, codes_of, text_series
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.tally import (
     Columns,
     ImpressionFacts,
+    Integers,
     PlantedRows,
     Rows,
     RunningTally,
     Tally,
+    candidate_starts,
     count_rows,
     merge_tallies,
+    repeated_lists,
 )
 from fultr.errors import InputError
 
@@ -39,6 +42,7 @@ MODEL = ("position_bias", "noise", "empties_dropped")
 """What counts take over from a log, and must have in common to be merged; and the column of the context."""
 
 ID_FIELDS = ("query_id", "doc_id")
+"""What names an item: a document of a query."""
 
 
 def count_impressions(log: ClickLog) -> Counts:
@@ -219,7 +223,7 @@ def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
     """Return lists whose ids are text if those of any are, and whose groups have one order."""
     names = {part.group_names for part in parts}
     ordered = sorted({name for group_names in names for name in group_names})
-    found = []
+    converted = []
     for part in parts:
         changed: dict[str, Any] = {"comment": None, "relevance": None}
         for column in ("query_id", "doc_id"):
@@ -228,8 +232,8 @@ def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
         if len(names) > 1:
             code = np.array([*(ordered.index(name) for name in part.group_names), -1], dtype=np.int32)
             changed |= {"group": code[part.group], "group_names": tuple(ordered)}
-        found.append(replace(part, **changed))
-    return found
+        converted.append(replace(part, **changed))
+    return converted
 
 
 def _tally(
@@ -270,3 +274,115 @@ def _tally(
     }
     planted |= {"impressions": counts.planted.impressions, "clicks": counts.planted.clicks}
     return Tally(lists, table, planted, {}, counts.facts or ImpressionFacts())
+
+
+class ItemTable(NamedTuple):
+    """What is known of items, a document of a query each, at most once; ids are codes.
+
+    `group` is -1 where it is unknown.
+    """
+
+    query: Integers
+    document: Integers
+    group: Integers
+    features: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, columns: Columns) -> ItemTable:
+        """Return a table of columns, of which groups or features may be missing."""
+        size = columns["query"].size
+        return cls(
+            columns["query"],
+            columns["document"],
+            columns.get("group", np.full(size, UNKNOWN_GROUP, dtype=np.int64)),
+            columns.get("features", np.empty((size, 0), dtype=np.float32)),
+        )
+
+    def find(self, query: Integers, document: Integers) -> Integers:
+        """Return where each of some items stands in the table; -1 if it does not."""
+        # by sorting, not by a join of polars: a process that has used polars' threads cannot be forked
+        size = self.query.size
+        first = first_equals(np.concatenate([self.query, query]), np.concatenate([self.document, document]))[
+            size:
+        ]
+        return np.where(first < size, first, -1)
+
+
+def counts_in_order(
+    tally: Tally,
+    queries: IdCodes,
+    documents: IdCodes,
+    items: ItemTable,
+    *,
+    dataset: dict[str, Any],
+    context_values: Sequence[str] = (),
+    **fields: Any,
+) -> tuple[Counts, Integers]:
+    """Return counts in an order that depends on nothing but what was counted, and the old index of each list.
+
+    `items` has the groups and features of all documents that were candidates, `dataset` the fields of the
+    `RankingDataset` that are no columns, and `fields` the other fields of the result.
+    """
+    lists, cells = tally.lists, tally.cells
+    if repeated_lists(lists, cells).size:
+        raise RuntimeError("two lists of different documents have the same hash")
+    starts = candidate_starts(cells)
+    candidate_of_cell = run_numbers(starts, cells["list"].size)
+    of_list, document = cells["list"][starts], cells["document"][starts]
+    document_ids, document_index = _distinct_ids(document, documents)
+    query_ids, query_index = _distinct_ids(lists["query"], queries)
+    document_rank = codes_of(document_ids)[document_index]
+    lengths = lists["length"]
+    first = np.cumsum(lengths) - lengths
+    key = np.add.reduceat(mixed(document_rank), first) if first.size else first
+    context_rank, context_names = _sorted_context(lists["context"], context_values)
+    by_id = np.lexsort((key, lengths, context_rank, codes_of(query_ids)[query_index]))
+    row_order, _ = group_rows(inverse(by_id)[of_list], document_rank)
+    item = items.find(lists["query"][of_list][row_order], document[row_order])
+    data = RankingDataset(
+        features=items.features[item],
+        offsets=np.concatenate([[0], np.cumsum(lengths[by_id])]),
+        group=items.group[item],
+        query_id=query_ids[query_index[by_id]],
+        doc_id=document_ids[document_index[row_order]],
+        **dataset,
+    )
+    shown = cells["position"] != NOT_SHOWN
+    counts = Counts(
+        data=data,
+        impressions=lists["impressions"][by_id],
+        clicked_impressions=lists["clicked"][by_id],
+        cells=_cells({**cells, "row": inverse(row_order)[candidate_of_cell]}, shown),
+        planted=_cells({**tally.planted, "row": np.zeros(tally.planted["position"].size, np.int64)}),
+        context=context_rank[by_id] if context_names else None,
+        context_values=context_names,
+        facts=tally.facts,
+        **fields,
+    )
+    return counts, by_id
+
+
+def _distinct_ids(codes: Integers, ids: IdCodes) -> tuple[Ids, Integers]:
+    """Return the different ids that codes stand for, and which of them each code is."""
+    different, index = np.unique(codes, return_inverse=True)
+    return ids.ids(different), index.reshape(-1)
+
+
+def _sorted_context(codes: Integers, values: Sequence[str]) -> tuple[Integers, tuple[str, ...]]:
+    """Return codes of contexts that follow the order of their names, and these names."""
+    names = sorted({values[code] for code in np.unique(codes).tolist()}) if values else []
+    rank = np.array([names.index(value) if value in names else -1 for value in values], dtype=np.int64)
+    return (rank[codes] if values else codes), tuple(names)
+
+
+def _cells(table: Columns, kept: NDArray[np.bool_] | slice = slice(None)) -> Cells:
+    table = {name: values[kept] for name, values in table.items()}
+    order, _ = group_rows(*(table[name] for name in ("row", "position", "propensity") if name in table))
+    columns: dict[str, Any] = {name: values[order] for name, values in table.items()}
+    return Cells(
+        columns["row"],
+        columns["position"].astype(np.int32),
+        columns.get("propensity"),
+        columns["impressions"],
+        columns["clicks"],
+    )

@@ -29,15 +29,20 @@ import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import Place, check_unique_names
+from fultr.data.columns import Location, check_unique_names
 from fultr.errors import InputError
 from fultr.files import existing_file
 
 METADATA_KEY = b"fultr"
 CSV_MARK = "# fultr "
 FORMAT_VERSION = 1
+"""The version of our metadata; a file of a later one is refused."""
+
 ROWS_A_BATCH = 1 << 19
-"""Rows that are read together: about 30 MB of a log without features."""
+"""Rows that are read together at most: about 30 MB of a log without features."""
+
+VALUES_A_BATCH = 1 << 23
+"""Values that are read together at most: 64 MB of a table with many features."""
 
 TEXT_BLOCK = 16 << 20
 """Bytes of a text file that are read together."""
@@ -65,14 +70,14 @@ Batch = dict[str, pa.Array]
 
 @dataclass(frozen=True)
 class Table:
-    """A table that can be read batch by batch, each with the place of its rows.
+    """A table that can be read batch by batch, each with the location of its rows.
 
     `names` says what the file calls a column, for tables made from another layout.
     """
 
     schema: pa.Schema
     metadata: Mapping[str, Any]
-    batches: Callable[[list[str]], Iterator[tuple[Batch, Place]]]
+    batches: Callable[[list[str]], Iterator[tuple[Batch, Location]]]
     file: str | Path | None = None
     is_text: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
@@ -96,13 +101,13 @@ class Table:
         `names` has the column of each new name. Columns that are in neither are left out.
         """
 
-        def batches(wanted: list[str]) -> Iterator[tuple[Batch, Place]]:
+        def batches(wanted: list[str]) -> Iterator[tuple[Batch, Location]]:
             own = {name: names[name] for name in wanted if name in names}
             read = list(dict.fromkeys(own.values())) or self.schema.names[:1]
-            for batch, place in self.batches(read):
-                rows = place.rows(len(batch[read[0]]))
+            for batch, location in self.batches(read):
+                rows = location.rows(len(batch[read[0]]))
                 made = {name: added[name](rows) for name in wanted if name in added}
-                yield {**{name: batch[column] for name, column in own.items()}, **made}, place
+                yield {**{name: batch[column] for name, column in own.items()}, **made}, location
 
         fields = [self.schema.field(column).with_name(name) for name, column in names.items()]
         fields += [pa.field(name, make(np.arange(0)).type) for name, make in added.items()]
@@ -176,25 +181,25 @@ def table_of(frame: Any, file: str | Path | None = None) -> Table:
     except (TypeError, ValueError, pa.ArrowInvalid) as error:
         raise InputError(f"cannot be read as a table: {error}", value=type(frame).__name__) from None
 
-    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        return _placed(table.select(names).to_batches(max_chunksize=ROWS_A_BATCH), names, file)
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
+        return _located(table.select(names).to_batches(max_chunksize=ROWS_A_BATCH), names, file)
 
     return Table(table.schema, {}, batches, file)
 
 
-def _placed(
+def _located(
     batches: Iterable[pa.RecordBatch],
     names: list[str],
     file: str | Path | None,
     progress: Progress | None = None,
     rows: int = 0,
-) -> Iterator[tuple[Batch, Place]]:
-    """Yield the columns of batches, null where a batch does not have one, and the place of their rows."""
+) -> Iterator[tuple[Batch, Location]]:
+    """Yield the columns of batches, null where a batch does not have one, and the location of their rows."""
     first_row = 1
     for batch in batches:
         present, missing = batch.schema.names, pa.nulls(batch.num_rows)
         columns = {name: batch.column(name) if name in present else missing for name in names}
-        yield columns, Place(file, first_row)
+        yield columns, Location(file, first_row)
         first_row += batch.num_rows
         if progress is not None:
             progress(first_row - 1, rows)
@@ -264,11 +269,12 @@ def _open_parquet(file: str | Path, progress: Progress) -> Table:
     except UNREADABLE as error:
         raise damaged(file, "Parquet", error) from None
 
-    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         try:
             with open_bytes(file) as source, parquet.ParquetFile(source, pre_buffer=False) as opened:
-                read = opened.iter_batches(ROWS_A_BATCH, columns=names)
-                yield from _placed(read, names, file, progress, footer.num_rows)
+                rows = min(ROWS_A_BATCH, VALUES_A_BATCH // max(len(names), 1) + 1)
+                read = opened.iter_batches(rows, columns=names)
+                yield from _located(read, names, file, progress, footer.num_rows)
         except InputError:
             raise  # of whoever is using the batch
         except UNREADABLE as error:
@@ -295,7 +301,7 @@ def _open_ndjson(file: str | Path, progress: Progress) -> Table:
     first = next(blocks(), None)
     if first is None:
         raise InputError("has no rows", file=file)
-    return Table(first.schema, {}, lambda names: _placed(blocks(), names, file, progress), file)
+    return Table(first.schema, {}, lambda names: _located(blocks(), names, file, progress), file)
 
 
 def _open_csv(file: str | Path, progress: Progress) -> Table:
@@ -325,14 +331,14 @@ def _text(source: pa.NativeFile, file: str | Path, encoding: str, errors: str = 
 
 def _csv_batches(
     file: str | Path, names: list[str], wanted: list[str], header: int, progress: Progress
-) -> Iterator[tuple[Batch, Place]]:
+) -> Iterator[tuple[Batch, Location]]:
     ragged: list[arrow_csv.InvalidRow] = []
 
     def skip(row: arrow_csv.InvalidRow) -> str:
         ragged.append(row)
         return "skip"
 
-    place = Place(file, line_of=lambda number: _line_of(file, header, number))
+    location = Location(file, line_of=lambda number: _line_of(file, header, number))
     try:
         with open_bytes(file) as raw, decompressed(raw, file) as source:
             reader = arrow_csv.open_csv(
@@ -350,15 +356,15 @@ def _csv_batches(
                 ),
             )
             for batch in reader:
-                _check_ragged(ragged, place, header)
-                yield {name: batch.column(name) for name in wanted}, place
-                place = replace(place, first_row=place.first_row + batch.num_rows)
+                _check_ragged(ragged, location, header)
+                yield {name: batch.column(name) for name in wanted}, location
+                location = replace(location, first_row=location.first_row + batch.num_rows)
                 progress(raw.tell(), raw.size())
     except pa.ArrowException as error:
         if "Empty CSV" in str(error):
             return
         raise _not_utf8(file) if "UTF8" in str(error) else damaged(file, "CSV", error) from None
-    _check_ragged(ragged, place, header)
+    _check_ragged(ragged, location, header)
 
 
 def _line_of(file: str | Path, header: int, number: int) -> int:
@@ -376,11 +382,11 @@ def _line_of(file: str | Path, header: int, number: int) -> int:
     return header + before + number
 
 
-def _check_ragged(rows: list[arrow_csv.InvalidRow], place: Place, header: int) -> None:
+def _check_ragged(rows: list[arrow_csv.InvalidRow], location: Location, header: int) -> None:
     if rows:
         row = rows[0]
         problem = f"the row has {row.actual_columns} values, but there are {row.expected_columns} columns"
-        raise InputError(problem, file=place.file, row=place.shown(row.number - header), value=row.text)
+        raise InputError(problem, file=location.file, row=location.shown(row.number - header), value=row.text)
 
 
 def _not_utf8(file: str | Path) -> InputError:

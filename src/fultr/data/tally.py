@@ -179,24 +179,24 @@ def _count_clicks(keys: Columns, click: NDArray[np.bool_]) -> Columns:
     key = np.sort(packing.pack(columns))
     of_click = np.uint64(packing.bits[-1])
     starts = run_starts(key >> of_click)
-    found = dict(zip(keys, packing.unpack(key[starts]), strict=False))
-    found["impressions"] = np.diff(np.append(starts, key.size))
+    sums = dict(zip(keys, packing.unpack(key[starts]), strict=False))
+    sums["impressions"] = np.diff(np.append(starts, key.size))
     clicks = (
         (key & np.uint64(1)).astype(np.int64) if of_click else np.full(key.size, click[:1].any(), np.int64)
     )
-    found["clicks"] = np.add.reduceat(clicks, starts) if starts.size else clicks
-    return found
+    sums["clicks"] = np.add.reduceat(clicks, starts) if starts.size else clicks
+    return sums
 
 
 def _summed(table: Columns, counts: tuple[str, ...]) -> Columns:
     """Add up the counts of rows that are equal in all other columns."""
     keys = {name: values for name, values in table.items() if name not in counts}
     order, starts = group_rows(*keys.values())
-    found = {name: values[order[starts]] for name, values in keys.items()}
+    sums = {name: values[order[starts]] for name, values in keys.items()}
     for name in counts:
         values = table[name][order]
-        found[name] = np.add.reduceat(values, starts) if starts.size else values
-    return found
+        sums[name] = np.add.reduceat(values, starts) if starts.size else values
+    return sums
 
 
 def joined(tables: Sequence[Columns]) -> Columns:

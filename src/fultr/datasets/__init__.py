@@ -1,10 +1,5 @@
 """Recipes that make labelled ranking data: real, generated, and small examples."""
 
-from fultr.datasets.german import german_credit
-from fultr.datasets.group_rules import group_by
-from fultr.datasets.load import load
-from fultr.datasets.mslr import mslr
-from fultr.datasets.studios import studios
-from fultr.datasets.synthetic import synthetic
+import lazy_loader
 
-__all__ = ["german_credit", "group_by", "load", "mslr", "studios", "synthetic"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

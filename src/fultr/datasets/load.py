@@ -21,7 +21,7 @@ LETOR_ENDINGS = (".txt", ".svm", ".letor", ".dat")
 TABLE_ENDINGS = (".arrow", ".parquet", ".csv")
 
 
-def load(
+def load_dataset(
     source: str | Path,
     *,
     split: str | None = None,
@@ -51,7 +51,7 @@ def load(
 
     Examples
     --------
-    >>> load("german", split="test", group="age")
+    >>> load_dataset("german", split="test", group="age")
     <RankingDataset German Credit (UCI), test: 500 lists, 10000 rows, 61 features, 2 groups>
     """
     text = str(source)

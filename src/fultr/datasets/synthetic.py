@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.arguments import finite_number, whole_number
+from fultr.arguments import finite_number, one_of, whole_number
 from fultr.data.dataset import DataSplits, RankingDataset
 from fultr.datasets.arguments import PARTS, generator_of
 from fultr.datasets.interval_groups import interval_codes, interval_names, quantile_cuts
@@ -17,6 +17,9 @@ from fultr.errors import InputError
 
 LEAST_NOISE = 1 / 3
 """Noise of the group of highest quality, as a part of that of the lowest."""
+
+RAW_GROWTH = np.float32(2.0)
+"""What normal features are multiplied by before exp makes them heavy-tailed."""
 
 STEEPNESS, RARITY = 1.5, 2.0
 """Probability of relevance is sigmoid(steepness * score - rarity): about one item in five is relevant."""
@@ -32,6 +35,7 @@ def synthetic(
     groups: int = 2,
     relevant: int | None = 3,
     feature_noise: float | Sequence[float] = 3.0,
+    scale: str = "standard",
     function_seed: int = 0,
     seed: int = 0,
 ) -> DataSplits:
@@ -70,6 +74,9 @@ def synthetic(
     feature_noise
         Deviation of the noise, where that of the signal is 1: that of the group of lowest quality, falling
         evenly to a third of it; or one for each group.
+    scale
+        "standard": features of deviation 1. "raw": exp(2 x) of each feature x, as heavy-tailed as counts and
+        prices are; what they say is the same, but the items of highest value drown all others.
     function_seed
         Decides the relevance function and what the features measure: the world that data is drawn from.
     seed
@@ -84,6 +91,7 @@ def synthetic(
     sizes = _sizes_of(queries, valid_queries, test_queries)
     shortest, longest = _lengths_of(list_length, relevant)
     whole_number(features, "features", least=2)
+    one_of(scale, "scale", "standard", "raw")
     noise = _noise_of(feature_noise, whole_number(groups, "groups", least=2))
     world = make_world(features - 1, whole_number(function_seed, "function_seed"))
     generators = [generator_of(seed, number) for number in range(len(PARTS))]
@@ -95,6 +103,8 @@ def synthetic(
     made = []
     for number, part in enumerate(PARTS):
         table = view.features(world, items[number], generators[number])
+        if scale == "raw":
+            np.exp(RAW_GROWTH * table, out=table)
         made.append(_dataset(table, items[number], view, relevant, sum(sizes[:number]), part))
     return DataSplits(*made)
 

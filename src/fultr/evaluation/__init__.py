@@ -1,23 +1,5 @@
 """Exact utility and disparity of a policy, and bootstrap intervals over queries."""
 
-from fultr.evaluation.bootstrap import (
-    Resampled,
-    percentile_interval,
-    resampled_errors,
-    resampled_means,
-    simultaneous_intervals,
-    sum_of_squares_bounds,
-)
-from fultr.evaluation.evaluate_policy import evaluate
-from fultr.evaluation.result import Evaluation
+import lazy_loader
 
-__all__ = [
-    "Evaluation",
-    "Resampled",
-    "evaluate",
-    "percentile_interval",
-    "resampled_errors",
-    "resampled_means",
-    "simultaneous_intervals",
-    "sum_of_squares_bounds",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

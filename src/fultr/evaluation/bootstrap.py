@@ -19,6 +19,9 @@ Array = NDArray[np.float64]
 CELLS_A_BLOCK = 1 << 20
 """How many counts (resamples x queries) are held at a time, one resample at least."""
 
+COLUMNS_A_BLOCK = 1 << 10
+"""How many quantities are worked on at a time: a thousand groups have half a million pairs."""
+
 LEAST_RELATIVE_ERROR = 1e-12
 """What varies less than this, relative to its size, varies by rounding only."""
 
@@ -63,7 +66,7 @@ def resampled_means(
         (lists,) What each list adds to the denominator, 0 or more: its impressions. A query of weight 0 was
         never seen and is not drawn.
     query_codes
-        (lists,) A whole number for the query of each list.
+        (lists,) A integer for the query of each list.
     resamples, seed
         How many means to draw, and from what randomness.
 
@@ -99,17 +102,19 @@ def resampled_errors(
     estimate = sums.sum(axis=0) / totals.sum()
     # relative to the estimate, so that large means with small errors lose no digits
     apart = sums - estimate * totals[:, None]
-    squares, products, square_totals = apart**2, apart * totals[:, None], totals**2
+    square_totals = totals**2
     means = np.empty((whole_number(resamples, "resamples", least=1), sums.shape[1]))
     errors = np.empty_like(means)
     for block, counts in _draws(queries, len(means), random_generator(seed)):
         total = (counts @ totals)[:, None]
-        moved = counts @ apart / total
-        variance = counts @ squares - 2 * moved * (counts @ products)
-        variance += moved**2 * (counts @ square_totals)[:, None]
-        means[block] = estimate + moved
-        errors[block] = np.sqrt(np.maximum(variance, 0.0) * queries / (queries - 1)) / total
-    error = np.sqrt(squares.sum(axis=0) * queries / (queries - 1)) / totals.sum()
+        for some in _blocks_of_columns(apart):
+            own = apart[:, some]
+            moved = counts @ own / total
+            variance = counts @ own**2 - 2 * moved * (counts @ (own * totals[:, None]))
+            variance += moved**2 * (counts @ square_totals)[:, None]
+            means[block, some] = estimate[some] + moved
+            errors[block, some] = np.sqrt(np.maximum(variance, 0.0) * queries / (queries - 1)) / total
+    error = np.sqrt((apart**2).sum(axis=0) * queries / (queries - 1)) / totals.sum()
     return Resampled(estimate, error, means, errors)
 
 
@@ -155,15 +160,33 @@ def simultaneous_intervals(
     else:
         drawn, centre = _checked_samples(samples, estimate)
         error, errors = drawn.std(axis=0, ddof=1), np.zeros_like(drawn)
-    varies = error > LEAST_RELATIVE_ERROR * np.abs(drawn).max(axis=0, initial=0.0)
-    if not varies.any():
-        return centre.copy(), centre.copy()
-    own, known = errors[:, varies], error[varies]
-    # a resample in which nothing varied does not know its error, and takes that of the data
-    unit = np.where(own > LEAST_RELATIVE_ERROR * known, own, known)
-    distance = np.abs(drawn[:, varies] - centre[varies]) / unit
-    reach = np.quantile(distance.max(axis=1), tail) * np.where(varies, error, 0.0)
+    furthest, width = np.zeros(len(drawn)), np.zeros(error.shape)
+    for some in _blocks_of_columns(drawn):
+        distance, width[some] = _distances(drawn[:, some], centre[some], error[some], errors[:, some])
+        np.maximum(furthest, distance.max(axis=1, initial=0.0), out=furthest)
+    reach = np.quantile(furthest, tail) * width
     return centre - reach, centre + reach
+
+
+def separate_intervals(samples: Resampled, level: float = 0.95) -> tuple[Array, Array]:
+    """Return the interval of each quantity by itself, (low, high): `simultaneous_intervals` of it alone."""
+    tail, reach = checked_level(level), np.zeros(samples.error.shape)
+    for some in _blocks_of_columns(samples.means):
+        distance, width = _distances(
+            samples.means[:, some], samples.estimate[some], samples.error[some], samples.errors[:, some]
+        )
+        reach[some] = np.quantile(distance, tail, axis=0) * width
+    return samples.estimate - reach, samples.estimate + reach
+
+
+def _distances(means: Array, centre: Array, error: Array, errors: Array) -> tuple[Array, Array]:
+    """Return |mean - centre| / s of each resample, and the error; both are 0 where nothing varies."""
+    varies = error > LEAST_RELATIVE_ERROR * np.abs(means).max(axis=0, initial=0.0)
+    known = np.where(varies, error, 1.0)
+    # a resample in which nothing varied does not know its error, and takes that of the data
+    unit = np.where(errors > LEAST_RELATIVE_ERROR * known, errors, known)
+    distance = np.where(varies, np.abs(means - centre) / unit, 0.0)
+    return distance, np.where(varies, error, 0.0)
 
 
 def sum_of_squares_bounds(low: ArrayLike, high: ArrayLike) -> tuple[float, float]:
@@ -189,6 +212,11 @@ def sum_of_squares_bounds(low: ArrayLike, high: ArrayLike) -> tuple[float, float
 def checked_level(level: object, column: str = "level") -> float:
     """Return a confidence level if it is one."""
     return checked_number(level, column, "must lie between 0 and 1", lambda given: 0 < given < 1)
+
+
+def _blocks_of_columns(columns: Array) -> Iterator[slice]:
+    for start in range(0, columns.shape[1], COLUMNS_A_BLOCK):
+        yield slice(start, start + COLUMNS_A_BLOCK)
 
 
 def _draws(queries: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[slice, Array]]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import number_array
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.examination import warn_of_mean
-from fultr.data import Counts, CountsOrLabels, RankingDataset, Source
+from fultr.data import CountsOrLabels, RankingDataset, Source
 from fultr.errors import InputError
 from fultr.estimators import Evidence, evidence_from_relevance, merit_evidence
 from fultr.evaluation.contributions import Ranker
@@ -44,11 +44,6 @@ def checked_source(data: object, *policies: object) -> Source:
         return source_of_frame(data, [list(map(str, known)) for known in names if known is not None])
     problem = "must be a RankingDataset with relevance, a ClickLog, a Counts, or a frame of one"
     raise InputError(problem, column="data", value=type(data).__name__)
-
-
-def carried_bias(source: Source) -> PositionBias | None:
-    """Return the position bias that a log carries; labelled lists carry none."""
-    return None if isinstance(source, RankingDataset) else source.position_bias
 
 
 def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, accuracy: Accuracy) -> Ranker:
@@ -101,24 +96,17 @@ def examination_of(
     It ends after `depth` positions or, without, where the page of a log does.
     None if there is none and none is needed: no groups that could be exposed, no clicks to be weighed by it.
     """
-    carried = carried_bias(source)
+    carried = source.position_bias
     fitted, given = getattr(policy, "position_bias_", None), getattr(policy, "position_bias", None)
     found = next((bias for bias in (asked, carried, fitted, given) if bias is not None), None)
-    if asked is None and carried is None and not has_own_weights(source):
+    if asked is None and carried is None and not source.has_own_weights:
         warn_of_mean(policy)
     if isinstance(found, PositionBias):
-        if isinstance(source, Counts):
-            return source.on_page(found, depth)
-        return found if depth is None else found.cut(depth)
-    if found is None and not source.data.group_names and has_own_weights(source):
+        return source.on_page(found, depth)
+    if found is None and not source.data.group_names and source.has_own_weights:
         return None
     problem = "exposure needs the examination of positions; give one, such as PositionBias.power(1.0)"
     raise InputError(problem, column="position_bias", value=found)
-
-
-def has_own_weights(source: CountsOrLabels) -> bool:
-    """Return whether relevance is known without a position bias: from labels or from logged propensities."""
-    return isinstance(source, RankingDataset) or source.cells.propensity is not None
 
 
 def evidence_of(
@@ -132,4 +120,4 @@ def evidence_of(
             problem = "relevances have no click noise; leave it out, or evaluate on a log"
             raise InputError(problem, column="noise", value=noise)
         return evidence_from_relevance(source)
-    return merit_evidence(source, None if has_own_weights(source) else position_bias, noise=noise)
+    return merit_evidence(source, None if source.has_own_weights else position_bias, noise=noise)

@@ -1,15 +1,5 @@
 """Expected position weights under Plackett-Luce policies, and their gradients."""
 
-from fultr.expectation.operation import expected_position_weights, expected_weights, value_and_gradient
-from fultr.expectation.plain_torch import plain_expected_weights
-from fultr.expectation.weights import average_rank_weights, dcg_weights, examination_weights
+import lazy_loader
 
-__all__ = [
-    "average_rank_weights",
-    "dcg_weights",
-    "examination_weights",
-    "expected_position_weights",
-    "expected_weights",
-    "plain_expected_weights",
-    "value_and_gradient",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

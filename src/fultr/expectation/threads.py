@@ -55,8 +55,14 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="fultr")
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has none of the threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+def _without_threads() -> None:
+    """Work on one thread: a forked process has none of its parent's, for which torch would wait for ever."""
+    _pool.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_without_threads)
 
 
 def for_kernel(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:

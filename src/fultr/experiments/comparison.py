@@ -68,6 +68,11 @@ def compare(
         if method_called(name, LEARN_FROM_CLICKS).trained_on_labels:
             problem = "is trained on the true relevance of the lists, which a log does not have"
             raise InputError(problem, column="methods", value=name)
+    if (log.data.group >= 0).any() and not (test.group >= 0).any():
+        problem = (
+            "has no groups, though the log has, so that no disparity can be seen ({group_by()} makes them)"
+        )
+        raise InputError(problem, column="test", options=["group_by()"])
     bias, known = position_bias_of(position_bias, log, depth), noise_of(noise, log)
     train, checked = with_validation(log, valid, valid_share, seed)
     lists = lists_with_groups(test, log.data.group_names)

@@ -21,6 +21,7 @@ from fultr.errors import InputError
 from fultr.experiments.worlds import World
 from fultr.training import FairRanker, sweep
 from fultr.training.frontier import FAIRNESS_WEIGHTS
+from fultr.training.preparation import L2_TOGETHER
 from fultr.training.ranker import TrainableRanker
 
 LAMBDAS = FAIRNESS_WEIGHTS
@@ -43,6 +44,9 @@ L2_OF_PAPER = 1e-3
 
 L2_OF_NETWORKS = (1e-4, 1e-2)
 """They stop early beside that, and need less of it."""
+
+L2_OF_LINEAR = L2_TOGETHER
+"""Those of `FairRanker` itself: strong ones too, since the temperature makes good what they flatten."""
 
 Policies = Iterator[tuple[float, TrainableRanker]]
 """The trade-off of each trained policy, and the policy."""
@@ -165,14 +169,14 @@ def _as_paper(world: World, weights: Sequence[float]) -> Policies:
 
 
 METHODS: dict[str, Method] = {
-    "fultr": Method("FULTR-Linear", _fultr()),
+    "fultr": Method("FULTR-Linear", _fultr(), l2=L2_OF_LINEAR),
     "fultr-mlp": Method("FULTR-MLP", _fultr(model="mlp"), LAMBDAS_OF_NETWORKS, l2=L2_OF_NETWORKS),
-    "fultr-corrected": Method("FULTR, noise-corrected", _fultr(corrected=True)),
+    "fultr-corrected": Method("FULTR, noise-corrected", _fultr(corrected=True), l2=L2_OF_LINEAR),
     "fultr-paper": Method("FULTR-Linear, the paper's protocol", _as_paper, (0.1, 10.0)),
-    "group-blind": Method("Group-blind", _fultr(group_blind=True), ONLY),
-    "no-ips": Method("No-IPS", _fultr(utility_ips=False, disparity_ips=False)),
-    "utility-ips": Method("Utility-IPS", _fultr(disparity_ips=False)),
-    "full": Method("Full-Linear", _fultr(labelled=True), trained_on_labels=True),
+    "group-blind": Method("Group-blind", _fultr(group_blind=True), ONLY, l2=L2_OF_LINEAR),
+    "no-ips": Method("No-IPS", _fultr(utility_ips=False, disparity_ips=False), l2=L2_OF_LINEAR),
+    "utility-ips": Method("Utility-IPS", _fultr(disparity_ips=False), l2=L2_OF_LINEAR),
+    "full": Method("Full-Linear", _fultr(labelled=True), trained_on_labels=True, l2=L2_OF_LINEAR),
     "full-mlp": Method(
         "Full-MLP",
         _fultr(labelled=True, model="mlp"),

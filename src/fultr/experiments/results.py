@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.experiments.methods import LAMBDAS, method_called
+from fultr.experiments.methods import L2_OF_LINEAR, LAMBDAS, method_called
 from fultr.experiments.runs import Row, Run
 from fultr.experiments.worlds import Conditions
 
@@ -35,7 +35,7 @@ class Plan:
     every
         Of the trade-offs of each method, take every so manieth, the first and the last in any case.
     l2
-        Costs of large parameters that each method chooses from on validation clicks.
+        Costs of large parameters that methods without their own choose from on validation clicks.
     paper_splits
         Splits on which the paper's own protocol is run too.
     first_split
@@ -79,7 +79,10 @@ class Plan:
     def run(self, method: str, clicks: float, *, split: int, **conditions: Any) -> Run:
         """Return a run of a method."""
         made = Conditions(self.data, clicks, split=split, lists=self.lists, **conditions)
-        return Run(method, made, self.trade_offs(method), method_called(method).l2 or self.l2)
+        own = method_called(method).l2
+        # the rough version has no time for the many costs of a linear scorer
+        costs = self.l2 if own is None or (self.quick and own == L2_OF_LINEAR) else own
+        return Run(method, made, self.trade_offs(method), costs)
 
     def runs(self, methods: Sequence[str], clicks: Sequence[float], **conditions: Any) -> list[Run]:
         """Return runs of several methods for several numbers of clicks, over all splits."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -17,13 +19,17 @@ import torch
 from fultr import __version__
 from fultr.baselines.post_processing import PostProcessing
 from fultr.data import RankingDataset
+from fultr.errors import InputError
 from fultr.evaluation import evaluate
 from fultr.experiments.methods import method_called
 from fultr.experiments.worlds import Conditions, World, make_world
-from fultr.files import write_text
+from fultr.files import read_json, write_text
 
 FORMAT = 3
 """Of the files of runs; those of other formats are done again."""
+
+NEEDED = {"method", "trade_off", "seconds", "run_seconds"}
+"""What every row of a run has, among others."""
 
 SECONDS_BETWEEN_REPORTS = 5
 
@@ -100,9 +106,8 @@ class Archive:
         return (self.folder / run.name).exists()
 
     def read(self, run: Run) -> list[Row]:
-        """Return the results of a run."""
-        rows: list[Row] = json.loads((self.folder / run.name).read_text(encoding="utf-8"))["rows"]
-        return rows
+        """Return the results of a run; refuse what is no complete file of them."""
+        return read_json(self.folder / run.name, _rows_of)
 
     def write(self, run: Run, rows: list[Row]) -> None:
         """Keep the results of a run."""
@@ -110,9 +115,19 @@ class Archive:
         write_text(self.folder / run.name, json.dumps(content, indent=1) + "\n")
 
 
+def _rows_of(content: Any) -> list[Row]:
+    rows = content.get("rows") if isinstance(content, dict) else None
+    if not isinstance(rows, list) or not rows or not all(set(row) >= NEEDED for row in rows):
+        raise InputError("is damaged; remove it, and the run is done again")
+    return rows
+
+
 def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Reporter) -> None:
     """Do all runs that are not in the archive, those of one world together, in several processes."""
     wanted = list(dict.fromkeys(runs))
+    for run in wanted:
+        if archive.has(run):
+            archive.read(run)  # a damaged one is to be known of now, not after the work
     missing = [run for run in wanted if not archive.has(run)]
     report(len(wanted) - len(missing), len(wanted))
     worlds: dict[Conditions, list[Run]] = {}
@@ -150,8 +165,17 @@ def _give_up(pool: Executor) -> None:
 
 
 def _alone() -> None:
-    """Leave the other cores to the other processes."""
+    """Leave the other cores to the other processes, and end when the process that started this one does."""
     torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the parent, however it ends: nobody would take what this process makes."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _perform_in(runs: list[Run], folder: Path) -> None:

@@ -65,7 +65,7 @@ def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     check_names(options, "context", "on_repeat")
     source = open_source(source, options.pop("progress", None))
     table = _one_row_impressions(source, options.pop("columns", None) or {})
-    whole = integers_between(0, LARGEST_COUNT - 1, "a count must be a whole number, 0 or more")
+    whole = integers_between(0, LARGEST_COUNT - 1, "a count must be an integer, 0 or more")
     counted = ("impressions", "clicks", "query_impressions")
     of_rows = {name: (name, whole) for name in counted if name in table.schema.names}
     log = OpenedLog(table, options, of_impressions=of_rows)
@@ -138,16 +138,16 @@ def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
 
     `total` is how often the query was searched for.
     """
-    told = "query_impressions" in rows.columns
+    is_given = "query_impressions" in rows.columns
     at_first = pl.col("impressions").filter(pl.col("position") == 1).sum()
     sums = {
         f"{count}_{by}": pl.sum(count).over("query", by)
         for count in ("impressions", "clicks")
         for by in ("position", "document")
     }
-    total = pl.first("query_impressions") if told else at_first
+    total = pl.first("query_impressions") if is_given else at_first
     rows = rows.with_columns(total=total.over("query"), **sums)
-    if told:
+    if is_given:
         if row := _first(rows, pl.col("query_impressions") != pl.col("total")):
             first = rows.filter(pl.col("query") == row["query"])["row"][0]
             shown = log.reader.numbered.shown(first)
@@ -159,7 +159,7 @@ def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
             document = log.reader.documents.ids(np.array([row["document"]]))[0]
             what = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
             said = f"query_impressions says that it had {row['total']}; correct the counts"
-            if not told:
+            if not is_given:
                 said = (
                     f"{row['total']} impressions had a document at position 1; say how often the query was"
                     " searched for in a column query_impressions"
@@ -200,10 +200,10 @@ def _tally(log: OpenedLog) -> Tally:
     items = ["query", "document", "group"]
     groups = rows.select(items).unique().sort(items) if "group" in rows.columns else pl.DataFrame()
     planted = cells.select("position", "impressions", "clicks").clear()
-    found = [
+    tables = [
         {name: table[name].to_numpy() for name in table.columns} for table in (lists, cells, planted, groups)
     ]
-    return Tally(found[0], found[1], found[2], found[3], ImpressionFacts())
+    return Tally(tables[0], tables[1], tables[2], tables[3], ImpressionFacts())
 
 
 def write_aggregated_log(log: ClickLog | Counts, path: str | Path) -> None:

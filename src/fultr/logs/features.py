@@ -1,8 +1,10 @@
-"""Which columns of a table are features, where that is not said."""
+"""Which columns are features: those that a log or a table has, and those that a policy was trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,18 +13,27 @@ from fultr.arguments import names_of
 from fultr.data.columns import (
     FEATURE_PREFIX,
     LIST_COLUMN,
-    Place,
+    Location,
     feature_table,
     is_number,
     is_text,
     plain,
     require_columns,
 )
-from fultr.data.feature_names import NO_FEATURES, is_numbered, matching_columns
+from fultr.data.dataset import RankingDataset
+from fultr.data.fields import numbered_names
 from fultr.data.table_files import Table
 from fultr.errors import InputError
 from fultr.logs.metadata import LOG
 from fultr.logs.sources import partition_values
+
+ALIASES = {"query_id": "qid", "impression_id": "impression", "group": "sensitive_features"}
+"""What columns are called in `fit`, besides their names in a table."""
+
+LOG_COLUMNS = ("impression_id", "position", "click", "propensity", "planted", "timestamp")
+LIST_COLUMNS = ("query_id", "doc_id", "list", "group", "comment", "relevance", "label", LIST_COLUMN)
+NO_FEATURES = (*LIST_COLUMNS, *LOG_COLUMNS, *ALIASES.values())
+"""Columns that are features only if they are named as such."""
 
 EXPERIMENT_COLUMNS = ("swap_rank", "swapped", "ranker")
 """What a log says of experiments, by the names that `fultr propensity` knows."""
@@ -62,7 +73,7 @@ def find_features(
     prefixed = tuple(name for name in fields if name.startswith(FEATURE_PREFIX) and name not in left_out)
     if prefixed or table.metadata.get("kind") == LOG:
         return FeatureColumns(prefixed)
-    known = {
+    no_features = {
         *NO_FEATURES,
         *EXPERIMENT_COLUMNS,
         *COUNT_COLUMNS,
@@ -70,7 +81,7 @@ def find_features(
         *used,
         *left_out,
     }
-    others = [field for field in fields.values() if field.name not in known and not is_id(field.name)]
+    others = [field for field in fields.values() if field.name not in no_features and not is_id(field.name)]
     numbers = [field.name for field in others if is_number(field.type) and not pa.types.is_null(field.type)]
     texts = [field.name for field in others if is_text(field.type)] if table.is_text else []
     numbers += _numbers_in_text(table, texts)
@@ -107,13 +118,97 @@ def is_id(name: str) -> bool:
 def _numbers_in_text(table: Table, names: list[str]) -> list[str]:
     """Return the columns of a text file whose first values are all numbers, or true and false."""
     batch = next(iter(table.batches(names)), None) if names else None
-    found = []
+    numeric = []
     for name in names if batch is not None else ():
         values = plain(batch[0][name]).drop_null() if batch is not None else pa.array([])
         try:
-            feature_table({name: values}, len(values), Place(table.file))
+            feature_table({name: values}, len(values), Location(table.file))
         except InputError:
             continue
         if len(values):
-            found.append(name)
-    return found
+            numeric.append(name)
+    return numeric
+
+
+def is_numbered(names: Sequence[str]) -> bool:
+    """Say whether features are only numbered 1, 2, ..., so that they are known by their order."""
+    return tuple(names) == numbered_names(len(names))
+
+
+def matching_columns(
+    present: Sequence[str], wanted: Sequence[str], file: str | Path | None = None
+) -> list[int]:
+    """Return where each wanted feature stands among those present.
+
+    Features are found by name, with or without `feature_` before it, if both sides have names; features that
+    are just numbered 1, 2, ... are taken in their order, and then there must be as many as are wanted.
+
+    Examples
+    --------
+    >>> matching_columns(["age", "feature_salary", "price"], ["salary", "age"])
+    [1, 0]
+    >>> matching_columns(["1", "2"], ["salary", "age"])
+    [0, 1]
+    """
+    if not present or not is_numbered(present):
+        columns = [_column_of(name, present, wanted, file) for name in wanted]
+        if all(name in present for name in columns):
+            index_of = {name: index for index, name in enumerate(present)}
+            return [index_of[name] for name in columns]
+        if not is_numbered(wanted):
+            require_columns(present, columns, file)
+    if len(present) != len(wanted):
+        problem = f"the policy was trained on {len(wanted)} features"
+        raise InputError(problem, file=file, column=LIST_COLUMN, value=len(present))
+    return list(range(len(wanted)))
+
+
+def _column_of(name: str, present: Sequence[str], wanted: Sequence[str], file: str | Path | None) -> str:
+    """Return the column that holds a feature, or the name it should have."""
+    bare = name.removeprefix(FEATURE_PREFIX)
+    columns = [column for column in (bare, FEATURE_PREFIX + bare) if column in present]
+    if len(columns) == 1 and columns[0] not in wanted:
+        return columns[0]
+    if len(columns) == 2 and not set(columns) <= set(wanted):
+        both = "' and '".join(columns)
+        problem = f"'{both}' both could be this feature of the policy; leave one of them out"
+        raise InputError(problem, file=file, column=name)
+    return name
+
+
+def with_features(
+    data: RankingDataset, wanted: Sequence[str], file: str | Path | None = None
+) -> RankingDataset:
+    """Return data with the wanted features in their order, as `matching_columns` finds them."""
+    return _with_columns(data, matching_columns(data.feature_names, wanted, file))
+
+
+def _with_columns(data: RankingDataset, columns: list[int]) -> RankingDataset:
+    if columns == list(range(data.features.shape[1])):
+        return data
+    return replace(
+        data,
+        features=data.features[:, columns],
+        feature_names=tuple(data.feature_names[column] for column in columns),
+        group_columns=tuple(index for index, column in enumerate(columns) if column in data.group_columns),
+    )
+
+
+def choose_features(
+    data: RankingDataset,
+    named: Sequence[str] | None,
+    exclude: Sequence[str] = (),
+    file: str | Path | None = None,
+) -> RankingDataset:
+    """Return data with the features named, or all of them, but those to be left out."""
+    left_out = _columns(data, exclude, file)
+    columns = list(range(data.features.shape[1])) if named is None else _columns(data, named, file)
+    return _with_columns(data, [column for column in columns if column not in left_out])
+
+
+def _columns(data: RankingDataset, names: Sequence[str], file: str | Path | None) -> list[int]:
+    """Return where features stand; each must be there by its name."""
+    present = data.feature_names
+    columns = [_column_of(name, present, names, file) for name in names]
+    require_columns(present, columns, file)
+    return [present.index(name) for name in columns]

@@ -19,10 +19,9 @@ from fultr.data.columns import LIST_COLUMN
 from fultr.data.counts import Counts
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, label_of, labelled_dataset, lists_of
-from fultr.data.feature_names import ALIASES, with_features
 from fultr.data.table_files import Table, table_of
 from fultr.errors import InputError
-from fultr.logs.features import wanted_columns
+from fultr.logs.features import ALIASES, wanted_columns, with_features
 from fultr.logs.metadata import ITEMS, LOG
 from fultr.logs.reading import count, read_log
 
@@ -43,9 +42,9 @@ class GivenItems(NamedTuple):
         """Return values of the rows of the data (on the last axis) in the order of what was given."""
         if self.order is None:
             return values
-        found = np.empty_like(values)
-        found[..., self.order] = values
-        return found
+        ordered = np.empty_like(values)
+        ordered[..., self.order] = values
+        return ordered
 
 
 def is_frame(given: object) -> bool:

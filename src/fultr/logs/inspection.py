@@ -16,14 +16,15 @@ from fultr.data.click_log import ClickLog
 from fultr.data.columns import plain
 from fultr.data.counts import Counts
 from fultr.data.dataset import RankingDataset
-from fultr.data.feature_names import NO_FEATURES
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.data.tally import ImpressionFacts
-from fultr.logs.features import EXPERIMENT_COLUMNS, find_features, is_id
+from fultr.logs.features import EXPERIMENT_COLUMNS, NO_FEATURES, find_features, is_id
 from fultr.logs.metadata import LOG
 from fultr.logs.sources import tables_of
 
 HUGE_FEATURE = 1e4
+"""A feature beyond it is warned of: scores of features near 1 would be lost beside it."""
+
 MANY_IMPRESSIONS = 20
 """From this many impressions on, not one without a click is no accident."""
 

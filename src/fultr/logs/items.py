@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from fultr.arguments import one_of
 from fultr.data import columns as checks
 from fultr.data.columns import LIST_COLUMN, require_columns
-from fultr.data.counts import ItemTable
 from fultr.data.grouping import first_equals, group_numbers, group_rows
 from fultr.data.ids import UNKNOWN_GROUP
+from fultr.data.merging import ID_FIELDS, ItemTable
 from fultr.data.table_files import Table
 from fultr.data.tally import Columns, Tally, joined
 from fultr.errors import InputError
 from fultr.logs.rows import NumberedRows, RowReader
 
 OnConflict = Literal["error", "first", "last", "mean"]
-
-KEYS = ("query_id", "doc_id")
 
 ROWS_A_COMPARISON = 1 << 16
 """Rows whose features are compared at once, so that little memory is needed."""
@@ -56,14 +54,17 @@ class ItemCollector:
         parts = []
         grouped = all(group in table.schema.names for table in tables)
         for index, table in enumerate(tables):
-            require_columns(table.schema.names, (*KEYS, *self.features), table.file)
-            for batch, place in table.batches([*KEYS, *([group] if grouped else []), *self.features]):
-                rows = self._numbered_documents.number(index, place, len(batch["query_id"]))
-                part = {"row": rows, **self.reader.encode_items(batch, place)}
+            require_columns(table.schema.names, (*ID_FIELDS, *self.features), table.file)
+            self.reader.check_kinds(table, dict(zip(ID_FIELDS, ID_FIELDS, strict=True)))
+            for batch, location in table.batches([*ID_FIELDS, *([group] if grouped else []), *self.features]):
+                rows = self._numbered_documents.number(index, location, len(batch["query_id"]))
+                part = {"row": rows, **self.reader.encode_items(batch, location)}
                 if grouped:
-                    part["group"] = self.reader.encode_groups(batch[group], place)
+                    part["group"] = checks.encode_labels(
+                        batch[group], location, self.reader.groups, self.reader.group_names
+                    )
                 given = {name: batch[name] for name in self.features}
-                part["features"] = checks.feature_table(given, rows.size, place)
+                part["features"] = checks.feature_table(given, rows.size, location)
                 parts.append(part)
         if not parts:
             raise InputError("the table of documents has no rows", file=tables[0].file)
@@ -92,7 +93,7 @@ class ItemCollector:
     def _once_each(self, values: Columns, numbered: NumberedRows) -> Columns:
         """Return each item once, or for means each thing said of it; what differs may be a conflict."""
         if self.on_conflict == "mean" and "features" in values:
-            return self._said_once(values, numbered)
+            return self._different_statements(values, numbered)
         if (values["row"][1:] < values["row"][:-1]).any():  # rows that were brought together by impression
             by_row = np.argsort(values["row"])
             values = {name: column[by_row] for name, column in values.items()}
@@ -121,10 +122,10 @@ class ItemCollector:
                 first_row = str(numbered.shown(values["row"][first[row]]))
                 raise _conflict_error(name, numbered, values["row"][row], first_row)
 
-    def _said_once(self, values: Columns, numbered: NumberedRows) -> Columns:
+    def _different_statements(self, values: Columns, numbered: NumberedRows) -> Columns:
         """Return each item with each of its different features once, and how many rows had them."""
-        said = hashes_of_rows(values["features"])
-        order, starts = group_rows(values["query"], values["document"], said)
+        hashes = hashes_of_rows(values["features"])
+        order, starts = group_rows(values["query"], values["document"], hashes)
         rows = values.get("rows", np.ones(order.size, dtype=np.int64))
         once = {name: column[order[starts]] for name, column in values.items()}
         once["rows"] = np.add.reduceat(rows[order], starts) if starts.size else rows
@@ -135,14 +136,14 @@ class ItemCollector:
 
     def items(self, tally: Tally) -> tuple[ItemTable, tuple[str, ...]]:
         """Return all items that were counted, and the names of their groups."""
-        said = _means(self._once_each(joined(self._parts), self.reader.numbered)) if self._parts else {}
-        if tally.groups and "group" not in said:
+        statements = _means(self._once_each(joined(self._parts), self.reader.numbered)) if self._parts else {}
+        if tally.groups and "group" not in statements:
             self._check_groups(tally.groups)
-            said = _with_groups(said, tally.groups) if said else tally.groups
+            statements = _with_groups(statements, tally.groups) if statements else tally.groups
         if self._documents is None:
-            items = ItemTable.of(said or _candidates(tally))
+            items = ItemTable.of(statements or _candidates(tally))
         else:
-            items = self._with_documents(self._documents, said)
+            items = self._with_documents(self._documents, statements)
             self._check_known(tally, items)
         names = self.reader.group_names
         labels = self.reader.groups.texts.to_list()
@@ -151,14 +152,14 @@ class ItemCollector:
         code = np.array([*(names.index(label) for label in labels), UNKNOWN_GROUP], dtype=np.int64)
         return items._replace(group=code[items.group]), tuple(names)
 
-    def _with_documents(self, documents: Columns, said: Columns) -> ItemTable:
+    def _with_documents(self, documents: Columns, statements: Columns) -> ItemTable:
         """Return the items of the table of documents, with the groups of the log if only that has any."""
-        if "group" not in said:
+        if "group" not in statements:
             return ItemTable.of(documents)
         if "group" not in documents:
-            return ItemTable.of(_with_groups(documents, said))
-        index = ItemTable.of(said).find(documents["query"], documents["document"])
-        group = np.append(said["group"], UNKNOWN_GROUP)[index]
+            return ItemTable.of(_with_groups(documents, statements))
+        index = ItemTable.of(statements).find(documents["query"], documents["document"])
+        group = np.append(statements["group"], UNKNOWN_GROUP)[index]
         differs = np.flatnonzero((index >= 0) & (group != documents["group"]))
         if differs.size and self.on_conflict in ("error", "mean"):
             item = int(differs[0])
@@ -184,9 +185,9 @@ class ItemCollector:
             return unknown & ~block["planted"] if "planted" in block else unknown
 
         if is_missing(_candidates(tally)).any():
-            row, found = next(self.reader.find_rows(is_missing))
+            row, values = next(self.reader.find_rows(is_missing))
             problem = "the document is not in the table of documents for this query"
-            value = self.reader.documents.ids(found["document"])[0]
+            value = self.reader.documents.ids(values["document"])[0]
             raise self.reader.numbered.error(problem, row, "doc_id", value)
 
     def _conflict(
@@ -198,10 +199,10 @@ class ItemCollector:
             same = (block["query"] == query) & (block["document"] == document)
             return np.asarray(same & ~block["planted"] if "planted" in block else same)
 
-        for row, found in self.reader.find_rows(of_item):
+        for row, values in self.reader.find_rows(of_item):
             if first is None:
-                first, row_of_first = found[column], str(self.reader.numbered.shown(row))
-            elif (found[column] != first).any():
+                first, row_of_first = values[column], str(self.reader.numbered.shown(row))
+            elif (values[column] != first).any():
                 raise _conflict_error(column, self.reader.numbered, row, row_of_first)
         raise RuntimeError("the rows that say different things were not found again")
 
@@ -216,22 +217,22 @@ def _conflict_error(column: str, numbered: NumberedRows, row: int, first_row: st
     return numbered.error(problem, row, column, None, "on_conflict", "exclude")
 
 
-def _means(said: Columns) -> Columns:
+def _means(statements: Columns) -> Columns:
     """Return each item once, with the mean of its features over rows, if there are rows to be counted.
 
     Values are added up in ascending order: the sum does not depend on the order of the rows.
     """
-    if "rows" not in said:
-        return said
-    order, starts = group_rows(said["query"], said["document"])
-    number, rows = group_numbers(order, starts), said["rows"].astype(np.float64)
+    if "rows" not in statements:
+        return statements
+    order, starts = group_rows(statements["query"], statements["document"])
+    number, rows = group_numbers(order, starts), statements["rows"].astype(np.float64)
     total = np.bincount(number, weights=rows)
-    features = np.empty((starts.size, said["features"].shape[1]), dtype=np.float32)
-    for column, values in enumerate(said["features"].T):
+    features = np.empty((starts.size, statements["features"].shape[1]), dtype=np.float32)
+    for column, values in enumerate(statements["features"].T):
         ascending = np.lexsort((values, number))
         sums = np.bincount(number[ascending], weights=(values * rows)[ascending])
         features[:, column] = sums / total
-    once = {name: values[order[starts]] for name, values in said.items() if name != "rows"}
+    once = {name: values[order[starts]] for name, values in statements.items() if name != "rows"}
     return {**once, "features": features}
 
 

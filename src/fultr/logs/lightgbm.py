@@ -33,7 +33,7 @@ from fultr.data.letor import parse_letor
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file
+from fultr.files import atomic_write, existing_file, written_together
 from fultr.logs.reading import no_clicks
 from fultr.logs.sources import check_first_position, long_table
 
@@ -154,7 +154,7 @@ def _read_columns(file: Path, _progress: Progress | None) -> Data:
 
 def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[np.int64]:
     """Return how many rows each list has, by `.query` or else by where `qid:` changes."""
-    rule = "the length of a list is a whole number, 1 or more"
+    rule = "the length of a list is an integer, 1 or more"
     lengths = _values(file, "query", None, LENGTH, rule, pl.Int64, least=1)
     if lengths is None:
         if queries is None:
@@ -169,24 +169,24 @@ def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[n
 
 def _positions(file: Path, size: int, first: int | None) -> pl.Series:
     """Return the position of each row from 1 on."""
-    rule = f"a position is a whole number, {first or 0} or more"
-    found = _values(file, "position", size, POSITION, rule, pl.Int64, least=first or 0)
-    if found is None:
+    rule = f"a position is an integer, {first or 0} or more"
+    values = _values(file, "position", size, POSITION, rule, pl.Int64, least=first or 0)
+    if values is None:
         problem = f"the positions of its rows are missing: {file.name}.position should stand beside it"
         raise InputError(problem, file=file)
-    return found if first == 1 or (first is None and found.min() != 0) else found + 1
+    return values if first == 1 or (first is None and values.min() != 0) else values + 1
 
 
 def _propensities(file: Path, size: int, weights: Weights | None) -> dict[str, pl.Series]:
     rule = "one over a propensity is 1 or more"
-    found = None if weights == "ignore" else _values(file, "weight", size, ANY, rule, pl.Float64, least=1)
-    if found is not None and weights is None:
+    values = None if weights == "ignore" else _values(file, "weight", size, ANY, rule, pl.Float64, least=1)
+    if values is not None and weights is None:
         problem = (
             "there are weights; say what they are: 'inverse-propensity' if each is one over the propensity"
             " of its row, or 'ignore' if they do not matter here"
         )
         raise InputError(problem, file=_beside(file, "weight"), column="weights")
-    return {} if found is None else {"propensity": found.pow(-1)}
+    return {} if values is None else {"propensity": values.pow(-1)}
 
 
 def _values(
@@ -242,7 +242,7 @@ def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
     pairs = [pl.format(f"{column}:{{}}", f"column_{column}") for column in range(width)]
     line = pl.concat_str(pl.col("click").cast(pl.Int8), *pairs, separator=" ")
     files = [target, *(_beside(target, name) for name in beside)]
-    with ExitStack() as stack:  # all files get their names together
+    with written_together(), ExitStack() as stack:
         temporary, *others = (stack.enter_context(atomic_write(file)) for file in files)
         for other, (name, values) in zip(others, beside.items(), strict=True):
             other.write_text(_single_lines(values, target, name), encoding="utf-8", newline="\n")

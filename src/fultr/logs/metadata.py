@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.data.counts import Counts
+from fultr.data.metadata import Fields, damaged_metadata, plain_fields, read_fields
 from fultr.errors import InputError
 
 LOG = "click-log"
@@ -58,12 +59,7 @@ class LogMetadata:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the file."""
-        content = {
-            **vars(self),
-            "kind": LOG,
-            "position_bias": None if self.position_bias is None else self.position_bias.to_dict(),
-            "noise": None if self.noise is None else self.noise.to_dict(),
-        }
+        content = {"kind": LOG, **plain_fields(self, FIELDS)}
         return {name: value for name, value in content.items() if name != "items" or value is not None}
 
     @classmethod
@@ -71,24 +67,14 @@ class LogMetadata:
         """Read what a file says, which may come from anywhere; a table without metadata says nothing."""
         if content.get("kind", LOG) != LOG:
             raise InputError(f"holds no click log but a {content['kind']}", file=file)
-        fields: dict[str, Any] = {}
-        for name, (kind, make) in FIELDS.items():
-            value = content.get(name)
-            if value is None:
-                continue
-            if not _is_a(kind, value):
-                raise _damaged(name, file)
-            try:
-                fields[name] = make(value)
-            except InputError as error:
-                raise _damaged(f"{name}: {error}", file) from None
+        fields = read_fields(content, FIELDS, file, optional=True)
         items = fields.get("items")
         if items is not None and not (
             set(items) == {"file", "sha256"}
             and all(isinstance(value, str) for value in items.values())
             and Path(items["file"]).name == items["file"]
         ):
-            raise _damaged("items", file)
+            raise damaged_metadata("items", file)
         return cls(**fields)
 
     @classmethod
@@ -133,10 +119,7 @@ class LogMetadata:
         }
 
 
-Kind = type | tuple[type]
-"""A type, or that of the values of a list."""
-
-FIELDS: dict[str, tuple[Kind, Callable[[Any], Any]]] = {
+FIELDS: Fields = {
     "position_bias": (dict, PositionBias.from_dict),
     "noise": (dict, ClickNoise.from_dict),
     "empties_dropped": (bool, bool),
@@ -149,14 +132,3 @@ FIELDS: dict[str, tuple[Kind, Callable[[Any], Any]]] = {
     "text_ids": ((str,), tuple),
     "items": (dict, dict),
 }
-"""The type that each field has in a file, and what makes a value of it."""
-
-
-def _is_a(kind: Kind, value: object) -> bool:
-    if isinstance(kind, type):
-        return type(value) is kind
-    return type(value) is list and all(type(one) is kind[0] for one in value)
-
-
-def _damaged(what: str, file: str | Path | None) -> InputError:
-    return InputError(f"its fultr metadata is damaged ({what})", file=file)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, names_of
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Place, plain, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, plain, require_columns
 from fultr.data.table_files import Batch, Table
 from fultr.errors import InputError
 from fultr.logs.sources import open_source
@@ -79,16 +79,16 @@ def nested_table(
     else:
         names |= {FEATURE_PREFIX + column.removeprefix(FEATURE_PREFIX): column for column in wanted}
 
-    def batches(needed: list[str]) -> Iterator[tuple[Batch, Place]]:
+    def batches(needed: list[str]) -> Iterator[tuple[Batch, Location]]:
         if impression is not None and "impression_id" in needed:
             _check_impressions(table, impression)
         given = {name: column for name, column in names.items() if name == "doc_id" or name in needed}
-        for batch, place in table.batches(list(dict.fromkeys(given.values()))):
+        for batch, location in table.batches(list(dict.fromkeys(given.values()))):
             for start in range(0, len(batch[documents]), IMPRESSIONS_A_BLOCK):
                 part = {
                     name: batch[column].slice(start, IMPRESSIONS_A_BLOCK) for name, column in given.items()
                 }
-                yield _exploded(part, documents, replace(place, first_row=place.first_row + start))
+                yield _exploded(part, documents, replace(location, first_row=location.first_row + start))
 
     types = {name: table.schema.field(column).type for name, column in names.items()}
     schema = pa.schema({"impression_id": pa.int64(), "position": pa.int64(), **types})
@@ -96,37 +96,37 @@ def nested_table(
     return Table(schema, invented, batches, table.file, names=names)
 
 
-def _exploded(lists: Batch, documents: str, place: Place) -> tuple[Batch, Place]:
-    """Return a row for each entry of the lists, which are of one length in each row, and its place.
+def _exploded(lists: Batch, documents: str, location: Location) -> tuple[Batch, Location]:
+    """Return a row for each entry of the lists, which are of one length in each row, and its location.
 
     Errors name columns as we do; `OpenedLog` turns these into the names that the table has.
     """
     arrays = {name: plain(array) for name, array in lists.items()}
-    lengths = _lengths(arrays["doc_id"], "doc_id", place)
-    place.check(lengths == 0, "the list is empty: leave out impressions that showed nothing", "doc_id")
+    lengths = _lengths(arrays["doc_id"], "doc_id", location)
+    location.check(lengths == 0, "the list is empty: leave out impressions that showed nothing", "doc_id")
     impression = np.repeat(np.arange(lengths.size), lengths)
-    row, first = place.first_row + impression, np.cumsum(lengths) - lengths
+    row, first = location.first_row + impression, np.cumsum(lengths) - lengths
     long = {"position": pa.array(np.arange(row.size) - first[impression] + 1), "impression_id": pa.array(row)}
     for name, array in arrays.items():
         if name in OF_IMPRESSIONS:
             long[name] = array.take(pa.array(impression))
             continue
-        own = _lengths(array, name, place)
+        own = _lengths(array, name, location)
         if (own != lengths).any():
             index = int(np.argmax(own != lengths))
             problem = f"the list has {own[index]} values, but {documents} has {lengths[index]}"
-            raise place.error(problem, index, name, array[index].as_py())
+            raise location.error(problem, index, name, array[index].as_py())
         long[name] = array.flatten()
-    return long, replace(place, numbers=row)
+    return long, replace(location, numbers=row)
 
 
-def _lengths(lists: pa.Array, name: str, place: Place) -> NDArray[np.int64]:
+def _lengths(lists: pa.Array, name: str, location: Location) -> NDArray[np.int64]:
     """Return the length of each list; none may be missing."""
     if not isinstance(lists.type, LISTS):
         value = lists[0].as_py() if len(lists) else None
-        raise place.error(f"must be lists, not {lists.type}", 0, name, value)
+        raise location.error(f"must be lists, not {lists.type}", 0, name, value)
     problem = "the list is missing; an impression without clicks has a list of zeros"
-    place.check(lists.is_null(), problem, name)
+    location.check(lists.is_null(), problem, name)
     return np.asarray(pc.list_value_length(lists), dtype=np.int64)
 
 

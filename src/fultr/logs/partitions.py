@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -19,56 +18,37 @@ PARTS = 64
 """Parts on disk. A log of 250 million rows has parts of 4 million rows each."""
 
 
-class Partitions:
-    """Takes blocks of rows, and gives them back in parts by a hash of their impression.
+def in_parts(blocks: Iterable[Columns]) -> Iterator[Columns]:
+    """Yield rows in parts by a hash of their impression; few rows are one part, and stay in memory."""
+    held: list[Columns] = []
+    names: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="fultr-") as name:
+        folder = Path(name)
+        for block in blocks:
+            held.append(block)
+            if names or sum(one["row"].size for one in held) > ROWS_IN_MEMORY:
+                for one in held:
+                    _write(one, folder)
+                held, names = [], sorted(block)
+        if held:
+            yield joined(held)
+        for path in sorted(folder.iterdir()):
+            parts = []
+            with path.open("rb") as file:
+                while file.peek(1):
+                    parts.append({name: np.load(file) for name in names})
+            path.unlink()
+            yield joined(parts)
 
-    Few rows are one part, in memory. Many are written to temporary files, which are removed at the end.
-    """
 
-    def __init__(self) -> None:
-        self._held: list[Columns] = []
-        self._names: list[str] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def __enter__(self) -> Partitions:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-
-    def add(self, block: Columns) -> None:
-        """Add rows."""
-        self._held.append(block)
-        if self._folder is None and sum(held["row"].size for held in self._held) > ROWS_IN_MEMORY:
-            self._folder = tempfile.TemporaryDirectory(prefix="fultr-")
-        if self._folder is not None:
-            for held in self._held:
-                self._write(Path(self._folder.name), held)
-            self._held = []
-
-    def _write(self, folder: Path, block: Columns) -> None:
-        # the highest bits, so that sorting by them needs few: numpy sorts 8-bit integers by counting them
-        part = (mixed(block["impression"]) >> np.uint64(64 - PARTS.bit_length() + 1)).astype(np.uint8)
-        order = np.argsort(part, kind="stable")
-        ends = np.cumsum(np.bincount(part, minlength=PARTS))
-        self._names, columns = list(block), {name: values[order] for name, values in block.items()}
-        for number, (start, stop) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            if stop > start:
-                with (folder / str(number)).open("ab") as file:
-                    for values in columns.values():
-                        np.save(file, values[start:stop], allow_pickle=False)
-
-    def __iter__(self) -> Iterator[Columns]:
-        if self._held:
-            yield joined(self._held)
-        if self._folder is not None:
-            for path in sorted(Path(self._folder.name).iterdir()):
-                blocks = []
-                with path.open("rb") as file:
-                    while file.peek(1):
-                        blocks.append({name: np.load(file) for name in self._names})
-                path.unlink()
-                yield joined(blocks)
+def _write(block: Columns, folder: Path) -> None:
+    # the highest bits, so that sorting by them needs few: numpy sorts 8-bit integers by counting them
+    part = (mixed(block["impression"]) >> np.uint64(64 - PARTS.bit_length() + 1)).astype(np.uint8)
+    order = np.argsort(part, kind="stable")
+    ends = np.cumsum(np.bincount(part, minlength=PARTS))
+    columns = [block[name][order] for name in sorted(block)]
+    for number, (start, stop) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        if stop > start:
+            with (folder / str(number)).open("ab") as file:
+                for values in columns:
+                    np.save(file, values[start:stop], allow_pickle=False)

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from fultr.arguments import Progress, names_of
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog, Planted
-from fultr.data.counts import CountedFile, Counts, counts_in_order
+from fultr.data.counts import CountedFile, Counts
 from fultr.data.counts_files import holds_counts, read_counts
 from fultr.data.grouping import group_numbers, group_rows, inverse
 from fultr.data.ids import codes_of
-from fultr.data.merging import check_new_file, merge, without_ids
+from fultr.data.merging import check_new_file, counts_in_order, merge, without_ids
 from fultr.data.table_files import Table, file_digest, is_address, name_of, open_table
 from fultr.data.tally import Columns, RunningTally, Tally, joined
 from fultr.errors import InputError
+from fultr.files import companion_file
 from fultr.logs.features import find_features
 from fultr.logs.items import ItemCollector, OnConflict
 from fultr.logs.metadata import LogMetadata
@@ -217,15 +218,15 @@ class OpenedLog:
                 raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
         documents = self._documents(about)
         renamed = dict(options.get("columns") or {})
-        told = [column for column, _ in (of_impressions or {}).values()]
+        of_columns = [column for column, _ in (of_impressions or {}).values()]
         context = options.get("context")
-        used = [*renamed.values(), *told, *([context] if context else ())]
+        used = [*renamed.values(), *of_columns, *([context] if context else ())]
         where = (documents or self.tables)[0]
-        found = find_features(where, options.get("features"), options.get("exclude", ()), used)
-        self.features = found.names
+        chosen = find_features(where, options.get("features"), options.get("exclude", ()), used)
+        self.features = chosen.names
         on_features = options.get("on_features")
-        if found.by_type and not documents and on_features is not None:
-            on_features(found.names)
+        if chosen.by_type and not documents and on_features is not None:
+            on_features(chosen.names)
         group = renamed.get("group", "group")
         in_log = any(group in table.schema.names for table in self.tables)
         if not in_log and any(group in table.schema.names for table in documents):
@@ -332,7 +333,9 @@ class OpenedLog:
 def items_beside(items: Mapping[str, str], log: str | Path) -> str | Path:
     """Find the table of documents that was written with a log, and make sure that it is that one."""
     name = items["file"]
-    path = str(log).replace(name_of(log), name) if is_address(log) else Path(log).with_name(name)
+    path: str | Path = str(log).replace(name_of(log), name)
+    if not is_address(log):
+        path = companion_file(Path(log).with_name(name), items["sha256"])
     try:
         digest = file_digest(path)
     except InputError:

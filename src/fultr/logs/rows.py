@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from fultr.arguments import one_of
 from fultr.data import columns as checks
-from fultr.data.columns import Place, require_columns
+from fultr.data.columns import Location, require_columns
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
-from fultr.data.ids import IdCodes, document_twice, encode_ids
+from fultr.data.ids import IdCodes, document_twice
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Batch, Table
 from fultr.data.tally import Columns, PlantedRows, RepeatedDocumentError, Rows, Tally, count_rows, joined
 from fultr.errors import InputError
-from fultr.logs.partitions import Partitions
+from fultr.logs.partitions import in_parts
 
 REQUIRED = ("impression_id", "query_id", "doc_id", "position", "click")
 OPTIONAL = ("propensity", "group", "planted", "timestamp")
@@ -47,8 +47,8 @@ BLOCKS_AHEAD = 3
 
 OnRepeat = Literal["error", "first"]
 
-Check = Callable[[Any, str, Place], NDArray[Any]]
-"""From a column of a batch, its name and the place of its rows to checked values; `columns.flags` is one."""
+Check = Callable[[Any, str, Location], NDArray[Any]]
+"""From a column, its name and the location of its rows to checked values; `columns.flags` is one."""
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -59,12 +59,12 @@ class NumberedRows:
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.files = [table.file for table in tables]
-        self._places = [Place(table.file) for table in tables]
+        self._places = [Location(table.file) for table in tables]
 
-    def number(self, table: int, place: Place, size: int) -> NDArray[np.int64]:
+    def number(self, table: int, location: Location, size: int) -> NDArray[np.int64]:
         """Return the integers of rows of a table."""
-        self._places[table] = place
-        return place.rows(size) | (table << ROW_BITS)
+        self._places[table] = location
+        return location.rows(size) | (table << ROW_BITS)
 
     def file_of(self, row: int) -> str | Path | None:
         """Return the file of a row."""
@@ -112,11 +112,16 @@ class RowReader:
         self.rows_read: list[int] = [0] * len(self.tables)
         self.gathered = False
         self.numbered = NumberedRows(self.tables)
+        if self.context is not None:
+            self.of_impressions = {**self.of_impressions, "context": (self.context, self._contexts)}
         one_of(self.on_repeat, "on_repeat", *get_args(OnRepeat))
         for name in self.renamed:
             if name not in (*REQUIRED, *OPTIONAL):
-                known = ", ".join((*REQUIRED, *OPTIONAL))
-                raise InputError(f"no such column to rename; there are: {known}", column=name)
+                allowed = ", ".join((*REQUIRED, *OPTIONAL))
+                raise InputError(f"no such column to rename; there are: {allowed}", column=name)
+
+    def _contexts(self, column: Any, name: str, location: Location) -> NDArray[np.int64]:
+        return self.contexts.encode(checks.context_labels(column, name, location))
 
     def read(self, use: Callable[[Columns], Result], clear: Callable[[], None]) -> Iterator[Result]:
         """Yield what `use` makes of each block of complete impressions, in order, threads sharing the work.
@@ -145,7 +150,7 @@ class RowReader:
         if "time" in block:
             time = block["time"]
             if self.time_type not in (None, time.dtype):
-                problem = "must be all whole numbers, or all dates"
+                problem = "must be all integers, or all dates"
                 raise self.numbered.error(problem, first, "timestamp", time[0])
             self.time_type, block["time"] = time.dtype, time.view(np.int64)
         if "features" in block:
@@ -183,15 +188,12 @@ class RowReader:
 
     def _scattered(self, pool: ThreadPoolExecutor) -> Iterator[Columns]:
         """Bring the rows of impressions together, some impressions at a time, and yield them."""
-        with Partitions() as partitions:
-            for block in self._checked(pool):
-                partitions.add(block)
-            for part in partitions:
-                keys = [part[name] for name in ("impression", "impression_check") if name in part]
-                order, _ = group_rows(*keys, part["row"])
-                yield {name: values[order] for name, values in part.items()}
+        for part in in_parts(self._checked(pool)):
+            keys = [part[name] for name in ("impression", "impression_check") if name in part]
+            order, _ = group_rows(*keys, part["row"])
+            yield {name: values[order] for name, values in part.items()}
 
-    def _batches(self) -> Iterator[tuple[Batch, Place, int]]:
+    def _batches(self) -> Iterator[tuple[Batch, Location, int]]:
         """Read the columns that are needed, under our names."""
         for index, table in enumerate(self.tables):
             names = table.schema.names
@@ -201,14 +203,12 @@ class RowReader:
             wanted = {name: column for name, column in asked.items() if column in names}
             self._check_columns(wanted, index)
             wanted.update((name, name) for name in self.features)
-            if self.context is not None:
-                wanted["context"] = self.context
             wanted.update((name, column) for name, (column, _) in self.of_impressions.items())
             require_columns(names, wanted.values(), table.file)
-            for batch, place in table.batches(list(dict.fromkeys(wanted.values()))):
+            self.check_kinds(table, wanted)
+            for batch, location in table.batches(list(dict.fromkeys(wanted.values()))):
                 named = {name: batch[column] for name, column in wanted.items()}
-                self._check_kinds(named, place)
-                yield named, place, index
+                yield named, location, index
 
     def _check_columns(self, wanted: Mapping[str, str], index: int) -> None:
         """Refuse a table that has other columns than the first one has."""
@@ -218,88 +218,65 @@ class RowReader:
             problem = f"must be in all files or in none; see {self.tables[0].file}"
             raise InputError(problem, file=self.tables[index].file, column=min(differs))
 
-    def _check_kinds(self, batch: Batch, place: Place) -> None:
-        """Refuse text ids where integers came before; here, since threads check batches in any order."""
+    def check_kinds(self, table: Table, names: Mapping[str, str]) -> None:
+        """Refuse a table with text as ids where tables before it have integers, or the other way round."""
         kinds = {"impression_id": self.impressions, "query_id": self.queries, "doc_id": self.documents}
-        for column, codes in kinds.items():
-            ids = batch[column]
-            kind = ids.type.value_type if pa.types.is_dictionary(ids.type) else ids.type
-            if len(ids) and (checks.is_text(kind) or pa.types.is_integer(kind)):
-                is_text = self.text_ids or checks.is_text(kind)
-                codes.require_kind("string" if is_text else "int64", column, place, ids[0].as_py())
+        for column in kinds.keys() & names.keys():
+            kind = pa.string() if self.text_ids else table.schema.field(names[column]).type
+            kinds[column].check_kind(kind, column, table.file)
 
-    def _check(self, batch: Batch, place: Place, table: int) -> Columns:
+    def _check(self, batch: Batch, location: Location, table: int) -> Columns:
         """Return the rows of a batch, checked one by one."""
-        position = checks.positions(batch["position"], "position", place, DEEPEST_POSITION)
+        position = checks.positions(batch["position"], "position", location, DEEPEST_POSITION)
         shown = position != NOT_SHOWN
-        click = checks.flags(batch["click"], "click", place, missing=~shown)
+        click = checks.flags(batch["click"], "click", location, missing=~shown)
         problem = "a click on an item that was not shown: its position is empty"
-        place.check(click & ~shown, problem, "click", click, int)
+        location.check(click & ~shown, problem, "click", click, int)
         rows: Columns = {
-            "row": self.numbered.number(table, place, position.size),
-            **self._impression_keys(batch, place),
-            **self.encode_items(batch, place),
+            "row": self.numbered.number(table, location, position.size),
+            **self._impression_keys(batch, location),
+            **self.encode_items(batch, location),
             "position": position,
             "click": click,
         }
         if "propensity" in batch:
-            rows["propensity"] = checks.propensities(batch["propensity"], "propensity", place, shown)
+            rows["propensity"] = checks.propensities(batch["propensity"], "propensity", location, shown)
         if "planted" in batch:
-            rows["planted"] = checks.flags(batch["planted"], "planted", place)
-            place.check(rows["planted"] & ~shown, "a planted item needs a position", "position")
+            rows["planted"] = checks.flags(batch["planted"], "planted", location)
+            location.check(rows["planted"] & ~shown, "a planted item needs a position", "position")
         if "timestamp" in batch:
-            rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", place)
+            rows["time"] = checks.timestamps(batch["timestamp"], "timestamp", location)
         if "group" in batch:
-            rows["group"] = self.encode_groups(batch["group"], place)
-        if self.context is not None:
-            values = checks.context_labels(batch["context"], self.context, place)
-            rows["context"] = self.contexts.encode(values)
+            rows["group"] = checks.encode_labels(batch["group"], location, self.groups, self.group_names)
         if self.features:
-            rows["features"] = self._features(batch, position.size, place)
+            rows["features"] = self._features(batch, position.size, location)
         for name, (column, check) in self.of_impressions.items():
-            rows[name] = check(batch[name], column, place)
+            rows[name] = check(batch[name], column, location)
         return rows
 
-    def _features(self, batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
+    def _features(self, batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         try:
-            return checks.feature_table({name: batch[name] for name in self.features}, rows, place)
+            return checks.feature_table({name: batch[name] for name in self.features}, rows, location)
         except InputError as error:
             if error.column not in self.features or error.column == checks.LIST_COLUMN:
                 raise
             advice = f"; {{exclude}} '{error.column}' leaves the column out"
             raise error.adding(advice, "exclude") from None
 
-    def _impression_keys(self, batch: Batch, place: Place) -> Columns:
-        ids = checks.ids(batch["impression_id"], "impression_id", place, as_text=self.text_ids)
+    def _impression_keys(self, batch: Batch, location: Location) -> Columns:
+        ids = checks.ids(batch["impression_id"], "impression_id", location, as_text=self.text_ids)
         if pa.types.is_integer(ids.type) or self.keep_impressions:
-            return {"impression": encode_ids(self.impressions, ids, "impression_id", place)}
+            return {"impression": self.impressions.encode(ids)}
         texts = pl.Series(pl.from_arrow(ids))
         return {"impression": texts.hash(0).to_numpy(), "impression_check": texts.hash(1).to_numpy()}
 
-    def encode_items(self, batch: Batch, place: Place) -> Columns:
+    def encode_items(self, batch: Batch, location: Location) -> Columns:
         """Return codes of the query and of the document of each row."""
-
-        def encoded(codes: IdCodes, column: str) -> NDArray[np.int64]:
-            ids = checks.ids(batch[column], column, place, as_text=self.text_ids)
-            return encode_ids(codes, ids, column, place)
-
-        return {"query": encoded(self.queries, "query_id"), "document": encoded(self.documents, "doc_id")}
-
-    def encode_groups(self, column: Any, place: Place) -> NDArray[np.int64]:
-        """Return a code for each label, -1 where the group is unknown."""
-        if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
-            few = checks.labels(column.dictionary, "group", place)
-            of_label = np.append(self.groups.encode(pl.Series(pl.from_arrow(few))), -1)
-            index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
-            codes = np.asarray(of_label[index])
-        else:
-            labels = checks.labels(column, "group", place)
-            codes = self.groups.encode(pl.Series(pl.from_arrow(labels)))
-        if self.group_names is not None:
-            unknown = np.array([*(name not in self.group_names for name in self.groups.texts), False])
-            problem = f"unknown group; expected one of: {', '.join(self.group_names)}"
-            place.check(unknown[codes], problem, "group", column)
-        return codes
+        query, document = (
+            checks.ids(batch[column], column, location, as_text=self.text_ids)
+            for column in ("query_id", "doc_id")
+        )
+        return {"query": self.queries.encode(query), "document": self.documents.encode(document)}
 
     def without_repeats(self, block: Columns) -> Columns:
         """Return complete impressions with each document once, if asked for: the row of the first position.
@@ -331,8 +308,6 @@ class RowReader:
         self._check_positions(block, number)
         for name, (column, _) in self.of_impressions.items():
             self._check_constant(block, name, column, starts, number)
-        if self.context is not None:
-            self._check_constant(block, "context", self.context, starts, number)
         per_impression = {name: block[name][starts] for name in ("query", "context", "time") if name in block}
         planted, kept = _planted(block, number)
         if kept is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, whole_number
 from fultr.data import table_files
-from fultr.data.columns import Place
+from fultr.data.columns import Location
 from fultr.data.table_files import (
     COMPRESSED,
     KINDS,
@@ -45,18 +45,18 @@ def tables_of(source: Any, progress: Progress | None = None) -> list[Table]:
 
 def files_of(sources: Iterable[str | Path]) -> list[str | Path]:
     """Return the files that names, globs, folders and addresses stand for, sorted for each of them."""
-    found: list[str | Path] = []
+    files: list[str | Path] = []
     for source in sources:
         if is_address(source):
-            found += _remote_files(str(source))
+            files += _remote_files(str(source))
         elif Path(source).is_dir():
-            found += _tables_among(sorted(path for path in Path(source).rglob("*") if path.is_file()), source)
+            files += _tables_among(sorted(path for path in Path(source).rglob("*") if path.is_file()), source)
         elif any(mark in str(source) for mark in WILDCARDS) and not Path(source).exists():
             names = glob.glob(str(source), recursive=True)  # noqa: PTH207 - a pattern may be absolute
-            found += _tables_among([Path(name) for name in sorted(names)], source)
+            files += _tables_among([Path(name) for name in sorted(names)], source)
         else:
-            found.append(Path(source))
-    return found
+            files.append(Path(source))
+    return files
 
 
 def _remote_files(address: str) -> list[str]:
@@ -129,9 +129,9 @@ def check_first_position(first: int | None) -> None:
 def long_table(frame: pl.DataFrame, file: str | Path | None, **fields: Any) -> Table:
     """Return a frame as a long table; its column `row` has the rows of the file that errors name."""
 
-    def batches(names: list[str]) -> Iterator[tuple[Batch, Place]]:
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         for part in frame.iter_slices(table_files.ROWS_A_BATCH):
-            place = Place(file, numbers=part["row"].cast(pl.Int64).to_numpy())
-            yield {name: part[name].to_arrow() for name in names}, place
+            location = Location(file, numbers=part["row"].cast(pl.Int64).to_numpy())
+            yield {name: part[name].to_arrow() for name in names}, location
 
     return Table(frame.clear().drop("row").to_arrow().schema, batches=batches, file=file, **fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,18 +16,15 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, checked_number, one_of
 from fultr.data.click_log import ClickLog
-from fultr.data.columns import Place, ids
-from fultr.data.ids import as_text, text_series
+from fultr.data.columns import Location, ids
+from fultr.data.frames import id_series
 from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
-from fultr.files import atomic_write, writable_file
+from fultr.files import atomic_write, writable_file, written_together
 from fultr.logs.metadata import LogMetadata
-from fultr.logs.reading import LogOptions, items_beside, read_impressions
+from fultr.logs.reading import LogOptions, items_beside, read_log
 from fultr.logs.sources import tables_of
 from fultr.logs.writing import check_replaceable
-
-NAME = "name"
-"""The id of each impression as text, whatever its type."""
 
 
 class LogPart(NamedTuple):
@@ -88,19 +86,21 @@ def split_log(
     id_column = (columns or {}).get("impression_id", "impression_id")
     # what rows say of their items does not matter here: they are passed on as they are
     options = LogOptions(columns=columns, features=[], on_conflict="first", on_repeat="first")
-    log, told = read_impressions(table, options, {NAME: (id_column, _names)})
+    # ids of impressions that were made up for the file still say which rows are one impression
+    made_up = [name for name in table.metadata.get("invented", ()) if name != "impression_id"]
+    log = read_log(replace(table, metadata={**table.metadata, "invented": made_up}), **options)
     aside = _put_aside(log, by, share, seed, table.file)
-    names = pl.Series(text_series(told[NAME][aside]), dtype=pl.String)
+    names = id_series(log.impression_id, np.flatnonzero(aside)).cast(pl.String)
     files: list[list[Path]] = []
-    with ExitStack() as all_or_none:
+    with written_together(), ExitStack() as complete:
         for out, is_aside in zip(outs, (False, True), strict=True):
             metadata, written = dict(table.metadata), [out]
             if items is not None:
                 copy = _items_name(out, items)
-                shutil.copyfile(items, all_or_none.enter_context(atomic_write(copy)))
+                shutil.copyfile(items, complete.enter_context(atomic_write(copy, companion=True)))
                 metadata["items"] = {**metadata["items"], "file": copy.name}
                 written.append(copy)
-            temporary = all_or_none.enter_context(atomic_write(out))
+            temporary = complete.enter_context(atomic_write(out))
             rows = _rows(table, id_column, names, is_aside)
             write_table(temporary, table.schema, metadata, rows, as_csv=is_csv(out))
             files.append(written)
@@ -109,8 +109,8 @@ def split_log(
 
 def _items_of(table: Table) -> Path | None:
     """Return the table of documents that was written with a log, if one was."""
-    known = LogMetadata.from_dict(table.metadata, table.file).items
-    return None if known is None or table.file is None else Path(items_beside(known, table.file))
+    items = LogMetadata.from_dict(table.metadata, table.file).items
+    return None if items is None or table.file is None else Path(items_beside(items, table.file))
 
 
 def _items_name(out: Path, items: Path) -> Path:
@@ -154,17 +154,12 @@ def _put_aside(log: ClickLog, by: str, share: float, seed: int, file: str | Path
     return aside
 
 
-def _names(column: Any, name: str, place: Place) -> NDArray[Any]:
-    """Return the ids of impressions as text."""
-    return as_text(_text(column, name, place))
-
-
-def _text(column: Any, name: str, place: Place) -> pl.Series:
-    return pl.Series(pl.from_arrow(ids(column, name, place, as_text=True)), dtype=pl.String)
+def _text(column: Any, name: str, location: Location) -> pl.Series:
+    return pl.Series(pl.from_arrow(ids(column, name, location, as_text=True)), dtype=pl.String)
 
 
 def _rows(table: Table, id_column: str, aside: pl.Series, is_aside: bool) -> Iterator[pa.Table]:
     """Yield the rows of one part, all columns as they are."""
-    for batch, place in table.batches(table.schema.names):
-        chosen = _text(batch[id_column], id_column, place).is_in(aside.implode()) == is_aside
+    for batch, location in table.batches(table.schema.names):
+        chosen = _text(batch[id_column], id_column, location).is_in(aside.implode()) == is_aside
         yield pa.table(batch).filter(pa.array(chosen.to_numpy()))

@@ -89,15 +89,15 @@ def ubi_table(
         raise InputError(problem, file=ubi.file, column=HITS)
     actions = {"impression": False} if by_events else {}
     actions |= dict.fromkeys(names_of(clicks, "clicks"), True)
-    told = ubi.events(_records(event_source, progress), actions, by_events=by_events)
+    actual = ubi.events(_records(event_source, progress), actions, by_events=by_events)
     if by_events:
-        searches = _with_searches_of_events(searches, told)
-    told = told.join(searches.select("name", "search"), on="name", how="left")
+        searches = _with_searches_of_events(searches, actual)
+    actual = actual.join(searches.select("name", "search"), on="name", how="left")
     problem = "there is no such search among the queries"
-    told = ubi.without(told, pl.col("search").is_null(), problem, "query_id", "name")
+    actual = ubi.without(actual, pl.col("search").is_null(), problem, "query_id", "name")
     position = pl.int_ranges(1, pl.col("hits").list.len() + 1)
     hits = searches.select("search", document="hits", position=position).explode("document", "position")
-    entries = (ubi.entries_of_events if by_events else ubi.entries_of_response)(hits, told)
+    entries = (ubi.entries_of_events if by_events else ubi.entries_of_response)(hits, actual)
     origin = {
         "format": f"UBI {VERSION}",
         "positions": positions,
@@ -175,13 +175,13 @@ class _Ubi:
         if _is_text(value):
             self.text_ids.add(ID_COLUMNS[path])
         elif type(value) is not int:
-            raise record.error("ids must be text or whole numbers", path, value)
+            raise record.error("ids must be text or integers", path, value)
         return str(value)
 
     def searches(self, given: Iterable[_Record], *, compare_hits: bool) -> pl.DataFrame:
         """Return the searches that have a query, each once, those that stand there again being the same."""
-        found = (self._search(record) for record in given if record.content.get("action_name") is None)
-        searches = pl.DataFrame((row for row in found if row is not None), SEARCH, orient="row")
+        rows = (self._search(record) for record in given if record.content.get("action_name") is None)
+        searches = pl.DataFrame((row for row in rows if row is not None), SEARCH, orient="row")
         first = searches.unique("name", keep="first", maintain_order=True)
         again = searches.filter(~pl.col("name").is_first_distinct()).join(first, on="name", suffix="_first")
         same = ["user_query", "hits"] if compare_hits else ["user_query"]
@@ -199,10 +199,10 @@ class _Ubi:
         if hits is not None and not isinstance(hits, list):
             raise record.error("must be a list of ids", HITS, hits)
         name = self.id_of(record.at("query_id"), record, "query_id")
-        found = list(dict.fromkeys(self.id_of(hit, record, HITS) for hit in hits or []))
-        if len(found) != len(hits or []):
+        documents = list(dict.fromkeys(self.id_of(hit, record, HITS) for hit in hits or []))
+        if len(documents) != len(hits or []):
             self.skip(record.error("a document stands twice in the response", HITS, hits))
-        return record.row, name, text, record.text_at("timestamp"), found
+        return record.row, name, text, record.text_at("timestamp"), documents
 
     def events(
         self, given: Iterable[_Record], actions: Mapping[str, bool], *, by_events: bool
@@ -224,7 +224,7 @@ class _Ubi:
                     if ordinal is not None and not (
                         type(ordinal) is int and 0 <= ordinal <= DEEPEST_POSITION
                     ):
-                        problem = f"must be a whole number from 0 to {DEEPEST_POSITION}"
+                        problem = f"must be an integer from 0 to {DEEPEST_POSITION}"
                         self.skip(record.error(problem, ORDINAL, ordinal))
                         continue
                     document = self.id_of(record.at(OBJECT), record, OBJECT)
@@ -252,8 +252,8 @@ class _Ubi:
             raise InputError(problem, file=self.events_file, column="action_name")
         # an event with an ordinal says where, wherever it stands
         events = events.sort(pl.col("ordinal").is_null(), "row")
-        events = events.with_columns(told=pl.first("ordinal").over(ITEM))
-        elsewhere = (pl.col("ordinal") != pl.col("told")).fill_null(False)
+        events = events.with_columns(first_ordinal=pl.first("ordinal").over(ITEM))
+        elsewhere = (pl.col("ordinal") != pl.col("first_ordinal")).fill_null(False)
         self.without(events, elsewhere, "another event has it at another position")
         shown = events.group_by(ITEM, maintain_order=True).agg(pl.first("row", "ordinal"), pl.any("click"))
         shown = self.without(shown, pl.col("ordinal").is_null(), "no event says where")
@@ -324,10 +324,10 @@ def _lines(file: Path, progress: Progress) -> Iterator[_Record]:
 def _rows(table: Table) -> Iterator[_Record]:
     if "query_id" not in table.schema.names:
         raise InputError("the column is missing; it is no UBI table", file=table.file, column="query_id")
-    for batch, place in table.batches([name for name in FIELDS if name in table.schema.names]):
+    for batch, location in table.batches([name for name in FIELDS if name in table.schema.names]):
         for name, column in batch.items():
             if pa.types.is_timestamp(column.type):
                 batch[name] = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.string())
-        for row, values in enumerate(pa.record_batch(batch).to_pylist(), start=place.first_row):
+        for row, values in enumerate(pa.record_batch(batch).to_pylist(), start=location.first_row):
             content = {name: value for name, value in values.items() if value is not None}
             yield _Record(content, table.file, row)

@@ -20,12 +20,11 @@ from fultr.arguments import one_of
 from fultr.data.click_log import ClickLog
 from fultr.data.dataset import RankingDataset
 from fultr.data.frames import feature_columns, frame_of_log, id_series
-from fultr.data.grouping import first_equals
 from fultr.data.ids import IdCodes
 from fultr.data.merging import id_codes_of, item_table
 from fultr.data.table_files import arrow_table, file_digest, is_csv, open_table, write_table
 from fultr.errors import InputError
-from fultr.files import atomic_write
+from fultr.files import atomic_write, written_together
 from fultr.logs.metadata import ITEMS, LogMetadata
 from fultr.logs.reading import no_clicks
 
@@ -99,7 +98,11 @@ def write_log_parts(
         return [target]
     items = items_file(target)
     check_replaceable(items)
-    with atomic_write(target) as temporary, atomic_write(items) as temporary_items:
+    with (
+        written_together(),
+        atomic_write(items, companion=True) as temporary_items,
+        atomic_write(target) as temporary,
+    ):
         _write_items(about.data, temporary_items, as_csv)
         write(
             temporary, replace(metadata, items={"file": items.name, "sha256": file_digest(temporary_items)})
@@ -130,13 +133,13 @@ def check_replaceable(items: Path) -> None:
 
 
 def _write_items(data: RankingDataset, path: Path, as_csv: bool) -> None:
-    of_lists, of_rows = id_codes_of(data, IdCodes(), IdCodes())
-    item_table(data, of_lists, of_rows)  # refuses documents with different features
-    first = np.unique(first_equals(np.repeat(of_lists, data.lengths), of_rows))
+    queries, documents = IdCodes(), IdCodes()
+    items = item_table(data, *id_codes_of(data, queries, documents))
+    rows = np.arange(items.query.size)
     columns = {
-        "query_id": id_series(data.query_id, data.list_of_row[first]),
-        "doc_id": id_series(data.doc_id, first),
-        **feature_columns(data, data.features[first], "columns" if as_csv else "list"),
+        "query_id": id_series(queries.ids(items.query), rows),
+        "doc_id": id_series(documents.ids(items.document), rows),
+        **feature_columns(data, items.features, "columns" if as_csv else "list"),
     }
     table = arrow_table(pl.DataFrame(columns))
     write_table(path, table.schema, {"kind": ITEMS}, [table], as_csv=as_csv)

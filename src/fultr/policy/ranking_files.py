@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,17 +19,17 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import LIST_COLUMN, Place, arrow_ids, feature_table, require_columns
+from fultr.data.columns import LIST_COLUMN, Location, arrow_ids, feature_table, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, lists_of
-from fultr.data.feature_names import matching_columns
 from fultr.data.fields import numbered_names
 from fultr.data.ids import UNKNOWN_GROUP, Ids
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.features import wanted_columns
+from fultr.logs.features import matching_columns, wanted_columns
 from fultr.logs.frames import require_items
+from fultr.policy.ranking_formats import RankingFormat
 
 RANKINGS = "table of rankings"
 """What the metadata of a Parquet file of rankings calls its content."""
@@ -48,24 +47,6 @@ RUN = "fultr"
 
 Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 """From features (rows x features) to a score for each row."""
-
-
-class RankingFormat(StrEnum):
-    """How rankings are written."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    TREC = "trec"
-
-
-FORMATS = {
-    ".parquet": RankingFormat.PARQUET,
-    ".pq": RankingFormat.PARQUET,
-    ".csv": RankingFormat.CSV,
-    ".trec": RankingFormat.TREC,
-    ".run": RankingFormat.TREC,
-}
-"""The format that the ending of a name stands for."""
 
 
 def read_scored(
@@ -100,25 +81,25 @@ def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Sc
     """Return a table with one feature, the score."""
     columns, listed = wanted_columns(table, wanted), table.metadata.get("feature_names")
 
-    def scores_of(batch: Batch, rows: int, place: Place) -> NDArray[np.float32]:
+    def scores_of(batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         scores = np.empty(rows, dtype=np.float32)
         for start in range(0, rows, ROWS_AT_ONCE):
             block = {name: batch[name].slice(start, ROWS_AT_ONCE) for name in columns}
             size = min(ROWS_AT_ONCE, rows - start)
-            features = feature_table(block, size, replace(place, first_row=place.first_row + start))
+            features = feature_table(block, size, replace(location, first_row=location.first_row + start))
             if columns == [LIST_COLUMN]:
                 present = listed if isinstance(listed, list) else numbered_names(features.shape[1])
                 features = features[:, matching_columns(present, wanted, table.file)]
             scores[start : start + size] = score(features)
         return scores
 
-    def batches(_names: list[str]) -> Iterator[tuple[Batch, Place]]:
-        for batch, place in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
+    def batches(_names: list[str]) -> Iterator[tuple[Batch, Location]]:
+        for batch, location in table.batches(list(dict.fromkeys([*keys.values(), *columns]))):
             rows = len(batch[keys["query_id"]])
             scored = {name: batch[column] for name, column in keys.items()}
-            scores = pa.array(scores_of(batch, rows, place))
+            scores = pa.array(scores_of(batch, rows, location))
             scored[LIST_COLUMN] = pa.FixedSizeListArray.from_arrays(scores, 1)
-            yield scored, place
+            yield scored, location
 
     fields = [table.schema.field(column).with_name(name) for name, column in keys.items()]
     fields.append(pa.field(LIST_COLUMN, pa.list_(pa.float32(), 1)))
@@ -148,15 +129,6 @@ class ShownItems:
     position: NDArray[np.int32]
     score: NDArray[np.float64]
     ranking_log_prob: NDArray[np.float64]
-
-
-def format_of(path: str | Path) -> RankingFormat:
-    """Return the format of rankings that the ending of a name stands for."""
-    ending = Path(path).suffix.lower()
-    if ending not in FORMATS:
-        problem = f"rankings are files that end in one of: {', '.join(FORMATS)}; name it so, or give a format"
-        raise InputError(problem, file=path, value=ending)
-    return FORMATS[ending]
 
 
 def write_rankings(

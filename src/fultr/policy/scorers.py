@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from fultr.data import RankingDataset
 from fultr.errors import InputError
 from fultr.expectation.race import refuse_unusable_scores
 from fultr.policy.policies import ScoredPolicy
+
+MOST_PARAMETERS = 100_000_000
+"""Parameters of the largest network: training keeps twenty times as many numbers beside them."""
 
 ROWS_A_BLOCK = 16_384
 """Rows scored together by `TorchPolicy`, so that memory does not grow with the data."""
@@ -75,6 +79,11 @@ class MLPScorer(nn.Module):
         self.hidden = tuple(_positive(width, "hidden") for width in hidden)
         if not self.hidden:
             raise InputError("needs at least one hidden layer; take LinearScorer for none", column="hidden")
+        widths = (self.features, *self.hidden, 1)
+        parameters = sum((before + 1) * width for before, width in pairwise(widths))
+        if parameters > MOST_PARAMETERS:
+            problem = f"the network would have {parameters:,} parameters, more than {MOST_PARAMETERS:,}"
+            raise InputError(problem, column="hidden", value=list(self.hidden))
         generator = _generator(seed)
         layers: list[nn.Module] = []
         before = features

@@ -1,19 +1,5 @@
 """Training: rankers, sweeps over the fairness weight, limits, and policies on disk."""
 
-from fultr.training.fair_ranker import FairRanker
-from fultr.training.frontier import Frontier, sweep
-from fultr.training.limits import UnreachableLimitError
-from fultr.training.offsets import OffsetPolicy, UnsupportedLimitError, fair_offsets
-from fultr.training.saving import load, save
+import lazy_loader
 
-__all__ = [
-    "FairRanker",
-    "Frontier",
-    "OffsetPolicy",
-    "UnreachableLimitError",
-    "UnsupportedLimitError",
-    "fair_offsets",
-    "load",
-    "save",
-    "sweep",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

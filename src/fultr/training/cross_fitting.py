@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from fultr.evaluation.clustered import root_bounds
 from fultr.evaluation.clusters import clusters_of
 from fultr.training.checkpoints import Checkpoints
 from fultr.training.goals import Penalised, squared
+from fultr.training.growing import Grower, flattened
 from fultr.training.limits import UnreachableLimitError, fairest, lowest_disparity, most_useful
 from fultr.training.models import CentredModel, Model, ScaledScorer
 from fultr.training.objective import Measured, measure, stacked
@@ -34,10 +36,12 @@ from fultr.training.offsets import (
     is_supported,
     measure_scores,
     named_offsets,
+    spread_within,
 )
 from fultr.training.preparation import Prepared, has_two_groups
 from fultr.training.solving import EARLY_STOPS, KeptStops, Solution, Solver, Watcher
 from fultr.training.task import Task
+from fultr.training.tree_model import TreeModel
 
 if TYPE_CHECKING:
     from fultr.training.fair_ranker import FairRanker
@@ -230,10 +234,14 @@ class CrossFit:
         if ranker.is_promised:
             check_supported(self.judged)
             start = self.most_useful()
-            return self.with_offsets(start) if ranker.fairness == "offsets" else self.with_confidence(start)
+            if ranker.fairness == "offsets":
+                return self.with_offsets(start)
+            return self.with_confidence(self.for_fairness(start))
         start = self.start()
         asked = ranker.max_disparity is not None or ranker.min_utility is not None or ranker.weight > 0
         within_noise = asked and self.is_within_noise(start)
+        if asked and not within_noise:
+            start = self.for_fairness(start)
         if ranker.max_disparity is not None:
             policies, held = self._below(start, float(ranker.max_disparity))
         else:
@@ -247,13 +255,37 @@ class CrossFit:
         """
         if self.ready.l2.size > 1:
             return self.most_useful()
-        return Start([part.model for part in self.parts], self.ready.l2)
+        models: Sequence[Model | CentredModel] = [part.model for part in self.parts]
+        if self.grower is not None:
+            models = self.grower.all_rounds(self._linear_with(self.ready.l2))
+        return Start(models, self.ready.l2)
+
+    @cached_property
+    def grower(self) -> Grower | None:
+        """What grows trees, if the scorers are made of them."""
+        return Grower(self) if isinstance(self.judged_model, TreeModel) else None
 
     def most_useful(self) -> Start:
         """Choose l2, where to stop, and the temperature, by the utility of scores of left-out rows."""
+        if self.grower is None:
+            return self._least_costly([part.model for part in self.parts])
+        linear = self._least_costly(self.grower.linear) if self.grower.linear else None
+        flat = (
+            None
+            if linear is None
+            else flattened(linear.models, spread_within(self.judged.data, linear.scores))
+        )
+        models, scores = self.grower.most_useful(flat)
+        return Start(models, np.array(MOVING_COSTS), scores, 0.0 if linear is None else linear.l2)
+
+    def for_fairness(self, start: Start) -> Start:
+        """Return what is to be trained for fairness: of trees, with some that split on what matters to it."""
+        return start if self.grower is None else start._replace(models=self.grower.for_fairness(start.models))
+
+    def _least_costly(self, models: Sequence[Model]) -> Start:
+        """Choose l2, where to stop, and the temperature, by the utility of scores of left-out rows."""
         costs, together = self.ready.l2, self.judged_model.together
         stops = () if together or costs.size == 1 else EARLY_STOPS
-        models = [part.model for part in self.parts]
         parameters = []
         for part, model in zip(self.parts, models, strict=True):
             kept = KeptStops(stops)
@@ -270,6 +302,16 @@ class CrossFit:
         ]
         moving = np.array(MOVING_COSTS if together else FEW_MOVING_COSTS)
         return Start(centred, moving, scores[best] / temperature, float(costs[best // (len(stops) + 1)]))
+
+    def _linear_with(self, l2: Array) -> list[CentredModel] | None:
+        """Return the most useful linear scorers at one cost, on which trees are grown, if there are any."""
+        models = [] if self.grower is None else self.grower.linear
+        centred = []
+        for part, model in zip(self.parts, models, strict=False):
+            solver = self._solver(part, model, l2)
+            found, _ = solver.maximise("useful", Penalised(np.zeros(1)), solver.initial)
+            centred.append(CentredModel(model, found[0], 1.0))
+        return centred or None
 
     def is_within_noise(self, start: Start) -> bool:
         """Say, also to the user, whether clicks cannot show any disparity of the most useful policy.
@@ -412,19 +454,27 @@ class CrossFit:
         )
 
     def scores(self, models: Sequence[Model | CentredModel], parameters: Sequence[Array]) -> Array:
-        """Return the scores of all rows by policies that did not see them, (policies, rows).
+        """Return the scores of all rows by policies that did not see them, (policies, rows)."""
+        data, found = self.judged.data, []
+        for part, model, of_part in zip(self.parts, models, parameters, strict=True):
+            if not part.left_out.any():
+                found.append(np.zeros((of_part.shape[0], data.rows)))
+                continue
+            on_judged = model.on(data)
+            turns = [of_part] if model.together else list(of_part[:, None])
+            scores = np.concatenate([on_judged.scores(turn, slice(None)) for turn in turns])
+            found.append(scores.astype(np.float64))
+        return self.left_out(found)
+
+    def left_out(self, scores: Sequence[Array]) -> Array:
+        """Return for each row the score by the part that did not see it, of scores (policies, rows) by each.
 
         Their mean over a list is 0: scores of one list may come from policies of several folds, which agree
         only up to a constant.
         """
-        data = self.judged.data
-        found = np.zeros((parameters[0].shape[0], data.rows))
-        for part, model, of_part in zip(self.parts, models, parameters, strict=True):
+        data, found = self.judged.data, np.zeros_like(scores[0])
+        for part, of_part in zip(self.parts, scores, strict=True):
             if part.left_out.any():
-                on_judged = model.on(data)
-                turns = [of_part] if model.together else list(of_part[:, None])
-                scores = np.concatenate([on_judged.scores(turn, slice(None)) for turn in turns])
-                scores = scores.astype(np.float64)
-                mean = np.add.reduceat(scores, data.offsets[:-1], axis=1) / data.lengths
-                found[:, part.left_out] = (scores - mean[:, data.list_of_row])[:, part.left_out]
+                mean = np.add.reduceat(of_part, data.offsets[:-1], axis=1) / data.lengths
+                found[:, part.left_out] = (of_part - mean[:, data.list_of_row])[:, part.left_out]
         return found

@@ -25,6 +25,7 @@ from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.ranker import KnownScores, TrainableRanker
 from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
+from fultr.training.tree_settings import TreeSettings
 
 PAPER_SHARE = 0.2
 """The share of the queries that the paper's protocol puts aside where no validation clicks are given."""
@@ -43,7 +44,7 @@ class FairRanker(TrainableRanker):
         lambda, 1 if nothing else is given. 0 trains for utility alone.
     max_disparity
         Instead: the most that sqrt(sum of D_ij^2), |D| for two groups, may be on the training clicks; with
-        `confidence`, on new queries.
+        `confidence`, on new queries. 0 is kept by at most a thousandth of what it is without a limit.
     min_utility
         Instead: the share of the best possible utility to keep, such as 0.99; the fairest policy is found.
     confidence
@@ -54,9 +55,12 @@ class FairRanker(TrainableRanker):
         "training": the scorer is trained to be fair. "offsets": the most useful scorer is kept, and one
         number for each group is added to its scores. They need the group of an item when it is ranked.
     model
-        "linear", "mlp", or a torch module from features (rows x d) to scores.
+        "linear", "mlp", "trees" (boosted decision trees), "linear+trees" (trees grown on the scores of a
+        linear policy), or a torch module from features (rows x d) to scores.
     hidden
         Widths of the hidden layers of "mlp"; half the number of features by default.
+    trees
+        How trees are grown: `TreeSettings`.
     position_bias
         Examination probabilities, an estimate of them (`estimate_bias`), or a `PositionBiasByContext`; by
         default those of the log.
@@ -86,7 +90,7 @@ class FairRanker(TrainableRanker):
         A bonus for the entropy of Softmax(h), which fades out; 0 by default, 1 in the paper.
     scale_features
         Bring each feature to mean 0 and deviation 1 first; by default where the scales of features are far
-        from that, but not in the paper's protocol.
+        from that: training does not depend on the units of features.
     protocol
         "exact": exact gradients over the whole log. "paper": the paper's REINFORCE on small batches.
     folds
@@ -122,6 +126,7 @@ class FairRanker(TrainableRanker):
         fairness: str = "training",
         model: str | nn.Module = "linear",
         hidden: Sequence[int] | None = None,
+        trees: TreeSettings | None = None,
         position_bias: AnyBias | None = None,
         noise: ClickNoise | None = None,
         utility: str | NDArray[np.float64] = "dcg",
@@ -147,6 +152,7 @@ class FairRanker(TrainableRanker):
         self.fairness = fairness
         self.model = model
         self.hidden = hidden
+        self.trees = trees
         self.position_bias = position_bias
         self.noise = noise
         self.utility = utility

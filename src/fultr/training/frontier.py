@@ -247,6 +247,7 @@ def _train(
     start = fit.start()
     if weights.any():
         fit.is_within_noise(start)
+        start = fit.for_fairness(start)
     pairs = np.meshgrid(weights, start.costs, indexing="ij")
     return fit.trained(start, *(grid.reshape(-1) for grid in pairs))
 

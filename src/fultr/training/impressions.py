@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -92,6 +92,12 @@ class Impressions:
     def groups(self) -> int:
         """Number of groups."""
         return len(self.data.group_names)
+
+    @property
+    def content(self) -> list[Any]:
+        """All that training depends on."""
+        data, own = self.data, (self.lists, self.offsets, self.utility, self.disparity)
+        return [data.features, data.offsets, data.group, *own]
 
     def batches(self, size: int, steps: range, seed: int) -> Iterator[Batch]:
         """Yield the batches of some steps of training.
@@ -207,12 +213,12 @@ def batch_scorer(model: Model, data: RankingDataset) -> BatchScorer:
 
 class _LinearRows:
     def __init__(self, model: LinearModel, data: RankingDataset) -> None:
-        self.features = data.features
-        self.factor = _visible_factor(model)
+        self.features, self.scaling = data.features, model.scaling
+        self.factor = _visible(1 / model.scaling.divisor, model)
         self._taken = self.features[:0]
 
     def scores(self, parameters: Array, rows: Numbers) -> Array:
-        self._taken = self.features[rows]
+        self._taken = self.scaling.rows(torch.from_numpy(self.features[rows])).numpy()
         effective = (parameters * self.factor).astype(np.float32)
         return np.asarray((self._taken @ effective).astype(np.float64))
 
@@ -225,7 +231,8 @@ class _NetworkRows:
 
     def __init__(self, model: ModuleModel, network: MLPScorer, data: RankingDataset) -> None:
         self.features = data.features
-        self.mean, self.factor = model.scaling.mean, _visible_factor(model).astype(np.float32)
+        factor = _visible(1 / model.scaling.scale.astype(np.float64), model)
+        self.mean, self.factor = model.scaling.mean, factor.astype(np.float32)
         self.widths = (network.features, *network.hidden)
         self._layers: list[NDArray[np.float32]] = []
         self._values: list[NDArray[np.float32]] = []
@@ -275,8 +282,7 @@ class _ModuleRows:
         return np.concatenate([gradient.numpy().reshape(-1) for gradient in gradients], dtype=np.float64)
 
 
-def _visible_factor(model: Model) -> Array:
-    """Return what each feature is multiplied by: 1 / scale, and 0 for those that are hidden."""
-    factor = 1 / model.scaling.scale.astype(np.float64)
+def _visible(factor: Array, model: Model) -> Array:
+    """Return what each feature is multiplied by, with 0 for those that are hidden."""
     factor[list(model.blind)] = 0.0
     return factor

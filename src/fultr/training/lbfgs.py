@@ -6,12 +6,14 @@ set of arrays: saved and read back, the search goes on exactly as it would have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fultr.errors import InputError
 
 Array = NDArray[np.float64]
 
@@ -66,9 +68,30 @@ class Search:
         return {**found, "running": self.running.astype(np.int64)}
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, NDArray[Any]]) -> Search:
-        """Take up a search where it was left."""
-        known = {field.name: tensors[field.name].copy() for field in fields(cls)}
+    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]], points: Array, marks: int = 0) -> Search:
+        """Take up a search from the given points where it was left; refuse what is no such search."""
+        count, size = points.shape
+        known = {field.name: tensors[field.name].copy() for field in fields(cls) if field.name in tensors}
+        history = HISTORY if np.any(known.get("running", 0)) else 0
+        shapes = {
+            "point": (count, size),
+            "gradient": (count, size),
+            "value": (count,),
+            **dict.fromkeys(("moves", "changes"), (count, history, size)),
+            **dict.fromkeys(("iterations", "stalled", "running"), (count,)),
+            "curvature": (count, history),
+            "marks": (count, marks, size),
+        }
+        for name, shape in shapes.items():
+            kind = np.int64 if name in ("iterations", "stalled", "running") else np.float64
+            values = known.get(name)
+            if (
+                values is None
+                or values.shape != shape
+                or values.dtype != kind
+                or not np.isfinite(values).all()
+            ):
+                raise InputError("what was kept is no state of this training; remove it", column=name)
         return cls(**{**known, "running": known["running"].astype(bool)})
 
 

@@ -6,6 +6,8 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -39,15 +41,41 @@ class Scaling:
         for start in range(0, data.rows, ROWS_A_BLOCK):
             squares += ((features[start : start + ROWS_A_BLOCK] - mean) ** 2).sum(axis=0)
         deviation = np.sqrt(squares / max(data.rows, 1))
-        constant = deviation <= 1e-7 * np.maximum(np.abs(mean), 1e-30)
+        # what differs by less than the rounding of float32 does not differ
+        constant = deviation <= np.maximum(1e-7 * np.abs(mean), np.finfo(np.float32).tiny)
         return cls(mean.astype(np.float32), np.where(constant, 1.0, deviation).astype(np.float32))
 
-    @property
-    def is_needless(self) -> bool:
-        """Whether all features are on a common scale as they are."""
-        # scaled, a column that is rarely other than 0 would weigh as much as the rest
+    def is_needless(self, data: RankingDataset) -> bool:
+        """Whether all features are on a common scale as they are: neither large, nor small in every row."""
         sizes = np.abs(np.concatenate([self.mean, self.scale]))
-        return bool(sizes.max(initial=0.0) <= LARGEST_SCALE)
+        if not data.rows or sizes.max(initial=0.0) > LARGEST_SCALE:
+            return not data.rows
+        features, mean = data.features, self.mean.astype(np.float64)
+        reach = np.maximum(features.max(axis=0) - mean, mean - features.min(axis=0))
+        # not the deviation: scaled, a column that is rarely other than 0 would weigh as much as the rest
+        varies = reach >= self.scale * (1 - ROUNDING)
+        return bool((reach[varies] >= SMALLEST_REACH).all())
+
+    @cached_property
+    def comes_first(self) -> bool:
+        """Whether features are scaled before they are multiplied by parameters, and not the parameters.
+
+        Parameters are fewer. But in products of float32 a large mean drowns what differs, and extreme units
+        leave the range of their numbers.
+        """
+        far = np.abs(self.mean) > FAR_FROM_ZERO * self.scale
+        return bool((far | (self.scale < 1 / EXTREME_SCALE) | (self.scale > EXTREME_SCALE)).any())
+
+    def rows(self, features: Tensor) -> Tensor:
+        """Return features as parameters over `divisor` multiply them, up to the same constant in each row."""
+        if not self.comes_first:
+            return features
+        return (features - torch.from_numpy(self.mean)) / torch.from_numpy(self.scale)
+
+    @property
+    def divisor(self) -> Array:
+        """What parameters are divided by before they are multiplied by `rows`."""
+        return np.ones(self.scale.size) if self.comes_first else self.scale.astype(np.float64)
 
     @classmethod
     def none(cls, data: RankingDataset) -> Scaling:
@@ -57,11 +85,11 @@ class Scaling:
 
     @classmethod
     def wanted(cls, data: RankingDataset, scale: bool | None) -> Scaling:
-        """Scale features, or not; None scales them where their scales are far from 1."""
+        """Scale features, or not; None scales all where the scale of any is far from 1."""
         if scale is False:
             return cls.none(data)
         standard = cls.standard(data)
-        return cls.none(data) if scale is None and standard.is_needless else standard
+        return cls.none(data) if scale is None and standard.is_needless(data) else standard
 
 
 class ScaledScorer(nn.Module):
@@ -107,6 +135,11 @@ class Scores(ABC):
     def size(self) -> int:
         """Number of parameters."""
 
+    @property
+    @abstractmethod
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+
     @abstractmethod
     def initial(self, seed: int) -> Array:
         """Return the parameters from which training starts."""
@@ -135,11 +168,16 @@ class Model(Scores):
         features = data.features if data.features.flags.writeable else data.features.copy()
         self.features = torch.from_numpy(np.ascontiguousarray(features))
 
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+        return [type(self).__name__, self.scaling, list(self.blind)]
+
     @abstractmethod
     def scorer(self, parameters: Array) -> ScaledScorer:
         """Return the scorer of one configuration."""
 
-    def on(self, data: RankingDataset) -> Model:
+    def on(self, data: RankingDataset) -> Self:
         """Return the same family on the rows of other data."""
         other = copy.copy(self)
         Model.__init__(other, data, self.scaling, self.blind)
@@ -175,21 +213,24 @@ class LinearModel(Model):
         return np.asarray((given @ self._rows(rows)).numpy().astype(np.float64) / self._divisor())
 
     def _rows(self, rows: slice) -> Tensor:
-        """Return some rows, without the mean where it would drown what differs in products of float32."""
-        far = (np.abs(self.scaling.mean) > FAR_FROM_ZERO * self.scaling.scale).any()
-        return self.features[rows] - torch.from_numpy(self.scaling.mean) if far else self.features[rows]
+        return self.scaling.rows(self.features[rows])
 
     def _divisor(self) -> Array:
-        divisor = self.scaling.scale.astype(np.float64)
+        divisor = self.scaling.divisor
         divisor[list(self.blind)] = np.inf
         return divisor
 
     def scorer(self, parameters: Array) -> ScaledScorer:
         """Return the scorer of one configuration."""
+        linear = with_columns_hidden(self.of_scaled(parameters), self.blind)
+        return ScaledScorer(linear, self.scaling).requires_grad_(False)
+
+    def of_scaled(self, parameters: Array) -> LinearScorer:
+        """Return the scorer of scaled features, none of them hidden."""
         linear = LinearScorer(self.size)
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(parameters))
-        return ScaledScorer(_blinded(linear, self.blind), self.scaling).requires_grad_(False)
+        return linear
 
 
 class CentredModel(Scores):
@@ -225,6 +266,11 @@ class CentredModel(Scores):
         """Return zeros: the trained scorer."""
         del seed
         return np.zeros(self.size)
+
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+        return [*self.model.content, self.centre, self.temperature]
 
     def moved(self, parameters: Array) -> Array:
         """Return the parameters of the model, theta + T delta."""
@@ -267,7 +313,7 @@ class ModuleModel(Model):
         super().__init__(data, scaling, hidden)
         self.module = copy.deepcopy(module)
         # without dropout and the like: the objective is one function of the parameters
-        self.network = ScaledScorer(_blinded(self.module, self.blind), scaling).eval()
+        self.network = ScaledScorer(with_columns_hidden(self.module, self.blind), scaling).eval()
         if not self.size:
             raise InputError("the module has no parameters to train", column="model")
         self._try_out()
@@ -286,6 +332,18 @@ class ModuleModel(Model):
     def size(self) -> int:
         """Number of parameters."""
         return sum(parameter.numel() for parameter in self.trained)
+
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+        fixed = {name: value for name, value in self.module.state_dict().items() if name in self._fixed}
+        return [*super().content, repr(self.module), fixed]
+
+    @property
+    def _fixed(self) -> set[str]:
+        """Names of what a module holds that is not trained."""
+        trained = {name for name, one in self.module.named_parameters() if one.requires_grad}
+        return set(self.module.state_dict()) - trained
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -348,15 +406,23 @@ def _flat(tensors: list[Tensor] | list[nn.Parameter]) -> Array:
     return np.concatenate([tensor.detach().double().reshape(-1).numpy() for tensor in tensors])
 
 
-def _blinded(scorer: nn.Module, columns: tuple[int, ...]) -> nn.Module:
+def with_columns_hidden(scorer: nn.Module, columns: tuple[int, ...]) -> nn.Module:
+    """Hide columns, if there are any to hide, from a scorer."""
     return GroupBlind(scorer, columns) if columns else scorer
 
 
 FAR_FROM_ZERO = 10.0
 """Deviations from 0, as many as the mean of a feature may be without being taken off."""
 
-LARGEST_SCALE = 10.0
-"""Features whose means and deviations are below this are taken as they are."""
+LARGEST_SCALE, SMALLEST_REACH = 10.0, 0.1
+"""Features are taken as they are if all their means and deviations are below the one, and each is in some row
+at least the other away from its mean."""
+
+EXTREME_SCALE = 1e10
+"""Units beyond this, or below its reciprocal, leave too little of the range of float32 to products."""
+
+ROUNDING = 1e-5
+"""Relative errors of float32, with something to spare."""
 
 ROWS_A_BLOCK = 1 << 16
 """Rows looked at together."""

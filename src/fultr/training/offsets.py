@@ -27,7 +27,7 @@ from fultr.training.limits import fairest, most_useful
 from fultr.training.models import Scores
 from fultr.training.objective import Measured, measure
 from fultr.training.preparation import NO_TWO_GROUPS, has_two_groups
-from fultr.training.solving import Solver
+from fultr.training.solving import WITHOUT_PRICE, Solver
 from fultr.training.sources import noise_of, position_bias_of
 from fultr.training.task import Task, Weighing
 
@@ -41,8 +41,9 @@ hardly any randomness to be fair with."""
 LEVEL = 0.95
 """The level of intervals, where no confidence was asked for."""
 
-SHARES = tuple(np.linspace(0.0, 1.0, 21).tolist())
-"""Steps on the way from the most useful offsets to the fairest, of which the first that will do is taken."""
+PRICES = tuple(np.logspace(-4, 2, 15).tolist())
+"""Prices of disparity at which offsets are tried for a limit with confidence, beside 0 and any. Their unit is
+the utility over the squared disparity of the scores as they are."""
 
 
 class UnsupportedLimitError(FultrError):
@@ -88,16 +89,22 @@ class OffsetScores(Scores):
     def __init__(self, data: RankingDataset, scores: Array) -> None:
         self.group, self.groups = data.group, len(data.group_names)
         self.known_scores = scores
+        self.first = np.zeros(max(self.size, 0))
 
     @property
     def size(self) -> int:
         """Number of groups, less one."""
         return self.groups - 1
 
+    @property
+    def content(self) -> list[Any]:
+        """All that scores depend on besides the parameters and the features."""
+        return [type(self).__name__, self.group, self.groups, self.known_scores]
+
     def initial(self, seed: int) -> Array:
-        """Return zeros: the scores as they are."""
+        """Return where the search begins: at the scores as they are, unless told otherwise."""
         del seed
-        return np.zeros(self.size)
+        return self.first
 
     def scores(self, parameters: Array, rows: slice) -> NDArray[np.float32]:
         """Return the scores of some rows, (configurations, rows)."""
@@ -201,8 +208,8 @@ def fair_offsets(
         The most that sqrt(sum of D_ij^2), |D| for two groups, may be: on these clicks or, with `confidence`,
         on new queries.
     confidence
-        How sure it must be that the limit holds on new queries, such as 0.95. Of offsets on the way from the
-        most useful to the fairest, the first whose upper bound keeps it are taken. The bound holds for all
+        How sure it must be that the limit holds on new queries, such as 0.95. Of the most useful offsets at
+        rising prices of disparity, the first whose upper bound keeps it are taken. The bound holds for all
         offsets that are tried at once, with queries, and documents that queries share, as the independent
         parts. If none keeps it, `UnsupportedLimitError` says what the clicks do support.
     position_bias, noise, top_k, depth
@@ -269,13 +276,17 @@ def named_offsets(data: RankingDataset, parameters: Array) -> dict[str, float]:
 
 def best_temperature(task: Task, scores: Array) -> tuple[float, float]:
     """Return what scores of rows are to be divided by for the highest utility, and that utility."""
-    starts, lengths = task.data.offsets[:-1], task.data.lengths
-    mean = np.add.reduceat(scores, starts) / lengths
-    spread = float(np.sqrt(((scores - mean.repeat(lengths)) ** 2).mean())) or 1.0
+    spread = spread_within(task.data, scores) or 1.0
     temperatures = [spread / sharpness for sharpness in SHARPNESS]
     utility = [float(measure_scores(task, scores / one).utility[0]) for one in temperatures]
     best = int(np.argmax(utility))
     return temperatures[best], utility[best]
+
+
+def spread_within(data: RankingDataset, scores: Array) -> float:
+    """Return the standard deviation of scores within lists."""
+    mean = np.add.reduceat(scores, data.offsets[:-1]) / data.lengths
+    return float(np.sqrt(((scores - mean.repeat(data.lengths)) ** 2).mean()))
 
 
 def measure_scores(task: Task, scores: Array, accuracy: Accuracy = "single") -> Measured:
@@ -284,10 +295,10 @@ def measure_scores(task: Task, scores: Array, accuracy: Accuracy = "single") -> 
     return measure(task, model, np.zeros((1, max(model.size, 0))), accuracy)
 
 
-def estimates_of(task: Task, scores: Array) -> tuple[Estimates, Estimates]:
+def estimates_of(task: Task, scores: Array, accuracy: Accuracy = "single") -> tuple[Estimates, Estimates]:
     """Return utility and disparities of policies with their errors, from the scores (policies, rows)."""
     clusters = clusters_of(task.data)
-    expected = [exact_values(Problems.of(one, task.data.offsets), task.tables, "double") for one in scores]
+    expected = [exact_values(Problems.of(one, task.data.offsets), task.tables, accuracy) for one in scores]
     return (
         utility_estimates(np.stack([one[0] for one in expected]), task.utility, *clusters),
         disparity_estimates(np.stack([one[1] for one in expected]), task.disparity, *clusters),
@@ -303,7 +314,7 @@ class Expected(NamedTuple):
 
 def expected_on_new_queries(task: Task, scores: Array, level: float) -> Expected:
     """Return utility and sqrt(sum of D_ij^2), with intervals, of the policy of scores (1, rows)."""
-    utility, disparity = estimates_of(task, scores)
+    utility, disparity = estimates_of(task, scores, "double")
     reach = utility.reach(level) * float(utility.errors[0])
     low, high = root_bounds(disparity, 1, level)
     value = float(utility.values[0])
@@ -314,12 +325,17 @@ def expected_on_new_queries(task: Task, scores: Array, level: float) -> Expected
 
 
 class OffsetSearch:
-    """Finds offsets to known scores of the rows of a task."""
+    """Finds offsets to known scores of the rows of a task.
+
+    All searches begin at the fairest offsets. From the scores as they are, a step can put one group above all
+    others, where nothing tells the way back.
+    """
 
     def __init__(self, task: Task, scores: Array) -> None:
         self.task = task
         self.model = OffsetScores(task.data, scores)
         self.solver = Solver(task, self.model, np.zeros(1))
+        self.model.first = self._priced(WITHOUT_PRICE, self.model.first)
 
     def scores(self, parameters: Array) -> Array:
         """Return the scores with offsets (policies, groups - 1) added to them, (policies, rows)."""
@@ -327,7 +343,25 @@ class OffsetSearch:
 
     def priced(self, fairness_weight: float) -> Array:
         """Return the offsets of the highest U - lambda sum of D_ij^2 on these clicks."""
-        return np.asarray(self.solver.penalised(np.full(1, fairness_weight)).parameters[0])
+        path = self.path()
+        utility, disparity = self.solver.measure(path)
+        best = int(np.argmax(utility - fairness_weight * squared(disparity)))
+        return self._priced(fairness_weight, path[best])
+
+    def _priced(self, fairness_weight: float, start: Array) -> Array:
+        return np.asarray(self.solver.penalised(np.full(1, fairness_weight), start[None]).parameters[0])
+
+    def path(self) -> Array:
+        """Return the most useful offsets for several prices of disparity, rising, (prices, groups - 1).
+
+        Each is searched from those of the next higher price.
+        """
+        plain = self.solver.measure(np.zeros((1, self.model.size)))
+        unit = abs(float(plain.utility[0])) / max(float(squared(plain.disparity)[0]), 1e-12)
+        found = [self.model.first]
+        for price in (*(unit * np.array(PRICES[::-1])), 0.0):
+            found.append(self._priced(float(price), found[-1]))
+        return np.stack(found[::-1])
 
     def fairest(self, min_utility: float) -> Array:
         """Return the fairest offsets that keep a share of the best utility on these clicks."""
@@ -345,12 +379,11 @@ class OffsetSearch:
     def promised(self, limit: float, confidence: float) -> Array:
         """Return offsets whose disparity on new queries is below a limit, with confidence.
 
-        On the way from the most useful offsets to the fairest, the first that keep it are taken.
+        Of the most useful offsets at rising prices of disparity, the first that keep it are taken.
         """
-        useful, even = self.priced(0.0), most_useful(self.solver, 0.0).parameters[0]
-        candidates = useful + np.array(SHARES)[:, None] * (even - useful)
+        candidates = self.path()
         _, disparity = estimates_of(self.task, self.scores(candidates))
-        high = root_bounds(disparity, len(SHARES), confidence)[1]
+        high = root_bounds(disparity, len(candidates), confidence)[1]
         kept = np.flatnonzero(high <= limit)
         if not kept.size:
             raise UnsupportedLimitError(limit, confidence, float(high.min()))

@@ -21,7 +21,7 @@ from fultr.arguments import checked_number, finite_number, whole_number
 from fultr.data import ClickLog, RankingDataset
 from fultr.errors import InputError
 from fultr.expectation.sampled import draw_rankings, reinforce_gradient, sampled_values
-from fultr.training.checkpoints import Checkpoints, nothing_kept
+from fultr.training.checkpoints import BoundCheckpoints, Checkpoints, nothing_kept
 from fultr.training.goals import squared
 from fultr.training.impressions import Batch, Impressions, batch_scorer
 from fultr.training.models import LinearModel, Model
@@ -184,6 +184,8 @@ def train_as_paper(
     _refuse_other_features(model, source=impressions.data, valid=valid.data)
     ascent = Ascent(impressions, weighing, model, weight, l2, settings.samples)
     validation = Objective(valid, model.on(valid.data), np.zeros(1))
+    problem = (impressions.content, weighing, model.content, weight, l2, valid.content, seed, settings)
+    checkpoints = BoundCheckpoints(checkpoints, problem, model.initial(seed))
     progress, known = Progress.blank(seed, model, impressions.groups, settings), checkpoints.load(stage)
     if known is None:
         progress.fill_window(Task.of(source, weighing), model)

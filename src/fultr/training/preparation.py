@@ -19,9 +19,11 @@ from fultr.estimators import disparity_squared, list_disparity_bounds
 from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling, Scores
-from fultr.training.settings import check_settings
+from fultr.training.settings import NAMED_MODELS, TREES, check_settings
 from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
+from fultr.training.tree_model import TreeModel
+from fultr.training.tree_settings import TreeSettings
 
 if TYPE_CHECKING:
     from fultr.training.fair_ranker import FairRanker
@@ -113,18 +115,20 @@ def prepare(
 
 
 def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
-    wanted = ranker.scale_features
-    scaling = Scaling.wanted(data, False if wanted is None and ranker.protocol == "paper" else wanted)
+    scaling = Scaling.wanted(data, ranker.scale_features)
     hidden = data.group_columns if ranker.group_blind else ()
     width = data.features.shape[1]
     if isinstance(ranker.model, nn.Module):
         return ModuleModel(data, scaling, ranker.model, hidden)
+    if ranker.model in TREES:
+        linear = None if ranker.model == "trees" else LinearModel(data, scaling, hidden)
+        return TreeModel(data, ranker.trees or TreeSettings(), linear, hidden)
     if ranker.model == "linear":
         return LinearModel(data, scaling, hidden)
     if ranker.model == "mlp":
         widths = tuple(ranker.hidden) if ranker.hidden is not None else (max(1, width // 2),)
         return ModuleModel(data, scaling, MLPScorer(width, widths, seed=ranker.seed), hidden)
-    raise InputError("must be 'linear', 'mlp' or a torch module", column="model", value=ranker.model)
+    raise InputError(f"must be {NAMED_MODELS} or a torch module", column="model", value=ranker.model)
 
 
 def _l2_of(ranker: FairRanker, model: Model) -> NDArray[np.float64]:

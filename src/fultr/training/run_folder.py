@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
 from fultr.errors import InputError, WriteError
-from fultr.files import write_text
+from fultr.files import existing_file, parse_json, write_text
 from fultr.training.checkpoints import Tensors
 from fultr.training.limits import UnreachableLimitError
 from fultr.training.offsets import UnsupportedLimitError
@@ -313,7 +313,7 @@ def _flat(content: Any, *place: str) -> Iterator[tuple[str, Any]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(existing_file(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except (ValueError, RecursionError):
@@ -327,6 +327,7 @@ def _read_checkpoint(file: Path) -> PolicyFile:
     kept = None
     with suppress(InputError):
         kept = read_policy_file(file)
-    if kept is None or not {"finished", "lines"} <= kept.content.keys():
+    about = {} if kept is None else {name: type(kept.content.get(name)) for name in ("finished", "lines")}
+    if kept is None or about != {"finished": bool, "lines": int} or kept.content["lines"] < 0:
         raise InputError("is damaged; remove it, and its stage is trained again", file=file)
     return kept

@@ -14,11 +14,12 @@ from torch import nn
 from fultr.arguments import finite_number, number_array
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.errors import InputError
-from fultr.policy import GroupBlind, LinearScorer, MLPScorer
+from fultr.policy import GroupBlind, LinearScorer, MLPScorer, SummedScorer, Trees, TreeScorer
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import ScaledScorer, Scaling
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.settings import check_settings
+from fultr.training.tree_settings import TreeSettings
 
 PLAIN = (
     "fairness_weight",
@@ -44,7 +45,10 @@ PLAIN = (
 )
 """Settings that are plain values."""
 
-ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds": 0}
+TREE_ARRAYS = tuple(Trees.none().to_tensors())
+"""Names of the arrays of trees."""
+
+ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds": 0, "trees": None}
 """Settings that were added later, and what policies that were saved before have been trained with."""
 
 
@@ -104,6 +108,7 @@ def _settings(ranker: FairRanker) -> dict[str, Any]:
     utility = ranker.utility
     found["utility"] = utility if isinstance(utility, str) else np.asarray(utility, dtype=float).tolist()
     found["model"] = ranker.model if isinstance(ranker.model, str) else "module"
+    found["trees"] = None if ranker.trees is None else ranker.trees.to_dict()
     return found
 
 
@@ -118,6 +123,10 @@ def _describe(scorer: nn.Module) -> dict[str, Any]:
         return {"kind": "linear", "features": scorer.features}
     if isinstance(scorer, MLPScorer):
         return {"kind": "mlp", "features": scorer.features, "hidden": list(scorer.hidden)}
+    if isinstance(scorer, TreeScorer):
+        return {"kind": "trees", "features": scorer.features}
+    if isinstance(scorer, SummedScorer):
+        return {"kind": "linear+trees", "features": scorer.trees.features}
     return {"kind": "module", "name": type(scorer).__name__}
 
 
@@ -130,13 +139,10 @@ def _ranker_of(
     blind = content["hidden_columns"]
     if any(type(column) is not int or not 0 <= column < len(features) for column in blind):
         raise InputError("must be columns of the features", column="hidden_columns", value=blind)
-    scaling = Scaling(
-        _row(tensors, "scaling.mean", len(features)), _row(tensors, "scaling.scale", len(features))
-    )
-    if not (scaling.scale > 0).all():
-        raise InputError("must be above 0", column="scaling.scale")
+    scaling = _scaling(tensors, "scaling.", len(features))
     saved = {**ADDED, **content["settings"]}
     settings = {name: saved[name] for name in (*PLAIN, "utility")}
+    settings["trees"] = None if saved["trees"] is None else TreeSettings.from_dict(saved["trees"])
     if isinstance(settings["utility"], list):
         settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
@@ -165,7 +171,7 @@ def _ranker_of(
         setattr(ranker, f"{name}_", finite_number(trained[name], f"trained.{name}", -math.inf))
     ranker.training_queries_ = tensors["training_queries"]
     if ranker.training_queries_.ndim != 1 or ranker.training_queries_.dtype != np.int64:
-        raise InputError("must be a row of whole numbers", column="training_queries")
+        raise InputError("must be a row of integers", column="training_queries")
     # policies that were saved before there were digests of what they were trained on have none
     evidence = content.get("evidence")
     ranker.training_evidence_ = None if evidence is None else tuple(_texts(evidence, "evidence"))
@@ -212,13 +218,21 @@ def _scorer_of(
     elif kind == "mlp":
         hidden = _widths(about["hidden"], features, sum(value.size for value in weights.values()))
         scorer = MLPScorer(features, hidden)
+    elif kind == "trees":
+        scorer = _trees_of(weights, features)
+    elif kind == "linear+trees":
+        linear = ScaledScorer(LinearScorer(features), _scaling(weights, "linear.", features))
+        nodes = {name: weights[f"trees.{name}"] for name in TREE_ARRAYS}
+        scorer = SummedScorer(linear, _trees_of(nodes, features))
     elif kind == "module":
         if module is None:
             problem = f"the scorer is a module of your own, {about['name']}; give it ({{module}})"
             raise InputError(problem, column="model", options=["module"])
         scorer = module
     else:
-        raise InputError("must be 'linear', 'mlp' or 'module'", column="model.kind", value=kind)
+        raise InputError(
+            "must be 'linear', 'mlp', 'trees', 'linear+trees' or 'module'", column="model.kind", value=kind
+        )
     wanted = {name: tuple(value.shape) for name, value in scorer.state_dict().items()}
     found = {name: value.shape for name, value in weights.items()}
     if wanted != found:
@@ -235,13 +249,24 @@ def _scorer_of(
 def _widths(given: Any, features: int, parameters: int) -> tuple[int, ...]:
     """Return the widths of layers, before any is made: none may need more weights than the file holds."""
     if not isinstance(given, list) or not given or not all(type(width) is int for width in given):
-        raise InputError("must be a list of whole numbers", column="model.hidden", value=given)
+        raise InputError("must be a list of integers", column="model.hidden", value=given)
     before = features
     for width in given:
         if width < 1 or before * width > parameters:
             raise InputError("does not fit the weights in the file", column="model.hidden", value=given)
         before = width
     return tuple(given)
+
+
+def _trees_of(tensors: dict[str, NDArray[Any]], features: int) -> TreeScorer:
+    return TreeScorer(features, Trees(**{name: tensors[name] for name in TREE_ARRAYS}))
+
+
+def _scaling(tensors: dict[str, NDArray[Any]], prefix: str, features: int) -> Scaling:
+    mean, scale = (_row(tensors, f"{prefix}{name}", features) for name in ("mean", "scale"))
+    if not (scale > 0).all():
+        raise InputError("must be above 0", column=f"{prefix}scale")
+    return Scaling(mean, scale)
 
 
 def _row(tensors: dict[str, NDArray[Any]], name: str, size: int) -> NDArray[np.float32]:

@@ -14,8 +14,12 @@ from fultr.clicks.examination import check_bias
 from fultr.errors import InputError
 from fultr.evaluation.bootstrap import checked_level
 from fultr.training.task import ESTIMATORS
+from fultr.training.tree_settings import TreeSettings
 
 GOALS = ("fairness_weight", "max_disparity", "min_utility")
+TREES = ("trees", "linear+trees")
+MODELS = ("linear", "mlp", *TREES)
+NAMED_MODELS = ", ".join(f"'{name}'" for name in MODELS)
 SWITCHES = ("utility_ips", "disparity_ips", "group_blind", "scale_features")
 
 
@@ -85,8 +89,9 @@ def _check_cross_fitting(settings: dict[str, Any]) -> None:
 
 def _check_kinds(settings: dict[str, Any]) -> None:
     model, bias, noise = (settings[name] for name in ("model", "position_bias", "noise"))
-    if not isinstance(model, nn.Module) and model not in ("linear", "mlp"):
-        raise InputError("must be 'linear', 'mlp' or a torch module", column="model", value=model)
+    if not isinstance(model, nn.Module) and model not in MODELS:
+        raise InputError(f"must be {NAMED_MODELS} or a torch module", column="model", value=model)
+    _check_trees(settings)
     check_bias(bias)
     if noise is not None and not isinstance(noise, ClickNoise):
         raise InputError("must be a ClickNoise", column="noise", value=noise)
@@ -100,6 +105,37 @@ def _check_kinds(settings: dict[str, Any]) -> None:
         value = settings[name]
         if not isinstance(value, (bool, np.bool_)) and not (name == "scale_features" and value is None):
             raise InputError("must be True or False", column=name, value=value)
+
+
+def _check_trees(settings: dict[str, Any]) -> None:
+    model, trees = settings["model"], settings["trees"]
+    if not isinstance(trees, (TreeSettings, type(None))):
+        raise InputError("must be TreeSettings", column="trees", value=trees)
+    if model not in TREES:
+        if trees is not None:
+            names = " or ".join(f"'{name}'" for name in TREES)
+            raise InputError(f"are settings of {names} ({{model}})", column="trees", options=["model"])
+        return
+    if settings["protocol"] == "paper":
+        problem = "the paper's protocol has gradient steps for parameters, and cannot grow trees"
+        raise InputError(problem, column="model", value=model)
+    if model == "trees" and settings["l2"] is not None and np.size(settings["l2"]) > 1:
+        problem = "of trees must be a single number, or left out: left-out clicks choose the number of trees"
+        raise InputError(problem, column="l2", value=settings["l2"])
+    if trees is not None and trees.monotone:
+        moved = settings["fairness"] != "offsets" and settings["fairness_weight"] != 0
+        if moved or model != "trees" or settings["l2"] is not None:
+            problem = (
+                "is kept only by trees alone that are trained for utility (fairness_weight=0) or made fair by"
+                " offsets (fairness='offsets'), without l2; anything else moves their leaves"
+            )
+            raise InputError(problem, column="monotone", value=dict(trees.monotone))
+
+
+def refuse_trees(model: Any, method: str) -> None:
+    """Refuse a model of trees where a method trains parameters by small steps."""
+    if isinstance(model, str) and model in TREES:
+        raise InputError(f"{method} cannot grow trees; FairRanker does", column="model", value=model)
 
 
 def _check_utility(utility: Any) -> None:

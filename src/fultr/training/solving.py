@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from fultr.expectation.exact import Accuracy
 from fultr.training import lbfgs
-from fultr.training.checkpoints import Checkpoints, nothing_kept
+from fultr.training.checkpoints import BoundCheckpoints, Checkpoints, digest_of, nothing_kept
 from fultr.training.goals import Goal, Penalised, squared
 from fultr.training.models import Scores
 from fultr.training.objective import Measured, Objective, measure
@@ -137,6 +138,11 @@ class Solver:
         self.watch = watch
         self.accuracy: Accuracy = "single"
 
+    @cached_property
+    def _about(self) -> str:
+        """The digest of the task and the model, where anything is kept of them."""
+        return "" if self.checkpoints is nothing_kept else digest_of(self.task.content, self.model.content)
+
     @property
     def initial(self) -> Array:
         """The parameters from which training starts."""
@@ -208,13 +214,17 @@ class Solver:
         self, name: str, goal: Goal, objective: Objective, points: Array, stops: tuple[int, ...]
     ) -> lbfgs.Search:
         function = _Loss(goal, objective)
-        known = self.checkpoints.load(name)
+        problem = (goal, objective.l2, objective.entropy_weight, objective.accuracy, points, stops)
+        checkpoints = BoundCheckpoints(self.checkpoints, self._about, problem)
+        known = checkpoints.load(name)
         search = (
-            lbfgs.start(function, points, len(stops)) if known is None else lbfgs.Search.from_tensors(known)
+            lbfgs.start(function, points, len(stops))
+            if known is None
+            else lbfgs.Search.from_tensors(known, points, len(stops))
         )
 
         def after_step(reached: lbfgs.Search) -> None:
-            self.checkpoints.save(name, reached.to_tensors, finished=not reached.running.any())
+            checkpoints.save(name, reached.to_tensors, finished=not reached.running.any())
             if self.watch is not None:
                 self.watch(function.settled(name, reached))
 

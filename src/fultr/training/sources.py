@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.click_model import ClickNoise, HasPositionBias, PositionBias
-from fultr.data import Cells, ClickLog, Counts, CountsOrLabels, RankingDataset, Source
-from fultr.data.feature_names import ALIASES, with_features
+from fultr.data import ClickLog, Counts, RankingDataset, Source
 from fultr.data.fields import as_features, column_names_of
 from fultr.data.grouping import group_rows
 from fultr.data.ids import as_ids, codes_of, encode_groups
 from fultr.errors import InputError
-from fultr.evaluation.inputs import carried_bias
 from fultr.logs import count, read_log
+from fultr.logs.features import ALIASES, with_features
 from fultr.logs.frames import source_of_frame
 
 ARGUMENTS = {**ALIASES, "click": "y"}
@@ -112,15 +111,6 @@ def single_impressions(source: Source, needed_by: str, column: str = "X") -> Cli
     return source
 
 
-def gains_of(source: CountsOrLabels) -> NDArray[np.float64]:
-    """Return the relevance of each row, or how often it was clicked."""
-    if not isinstance(source, RankingDataset):
-        return source.clicks()
-    if source.relevance is None:
-        raise InputError("lists to learn from must have relevance, or clicks on them", column="relevance")
-    return source.relevance.astype(np.float64)
-
-
 def position_bias_of(asked: HasPositionBias | None, source: Source, depth: int | None = None) -> PositionBias:
     """Return the position bias asked for, or that of the log, or the one its propensities follow.
 
@@ -128,16 +118,11 @@ def position_bias_of(asked: HasPositionBias | None, source: Source, depth: int |
     """
     if asked is not None and not hasattr(asked, "to_position_bias"):
         raise InputError("must be a PositionBias or a BiasEstimate", column="position_bias", value=asked)
-    found = carried_bias(source) if asked is None else asked.to_position_bias()
-    known = source.compact()
-    if isinstance(known, Counts):
-        found = found or _bias_of_propensities(known.cells)
-        if found is not None:
-            return known.on_page(found, depth)
-    if found is not None and depth is not None:
-        return found.cut(depth)
+    found = source.position_bias if asked is None else asked.to_position_bias()
+    counted = source.compact()
+    found = found or counted.bias_of_propensities()
     if found is not None:
-        return found
+        return counted.on_page(found, depth)
     raise InputError(
         "exposure needs the examination probabilities of positions; give them ({position_bias}), or estimate"
         " them from the log",
@@ -152,19 +137,6 @@ def noise_of(asked: ClickNoise | None, source: Source) -> ClickNoise | None:
         return None
     noise = source.noise if asked is None else asked
     return None if noise == ClickNoise() else noise
-
-
-def _bias_of_propensities(cells: Cells) -> PositionBias | None:
-    """Return v_k if all logged propensities of a position are the same, and every position has some."""
-    if cells.propensity is None:
-        return None
-    longest = int(cells.position.max(initial=0))
-    low, high = np.full(longest + 1, np.inf), np.zeros(longest + 1)
-    np.minimum.at(low, cells.position, cells.propensity)
-    np.maximum.at(high, cells.position, cells.propensity)
-    if not longest or not np.allclose(low[1:], high[1:], rtol=1e-6, atol=0) or not high[1] > 0:
-        return None
-    return PositionBias(high[1:].tolist())
 
 
 def with_groups(source: Source, names: tuple[str, ...]) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,3 +145,15 @@ class Task:
     def groups(self) -> int:
         """Number of groups."""
         return len(self.data.group_names)
+
+    @property
+    def content(self) -> list[Any]:
+        """All that training depends on."""
+        return [
+            self.data.features,
+            self.data.offsets,
+            self.data.group,
+            self.utility,
+            self.disparity,
+            self.tables,
+        ]

@@ -1,0 +1,136 @@
+"""What each list contributes to utility, exposure, merit and disparity: logged rankings and policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data import Counts
+from fultr.data.propensity import click_weights
+from fultr.estimators import (
+    group_exposure,
+    group_merit,
+    list_disparities,
+    list_disparity_bounds,
+    list_utilities,
+)
+from fultr.evaluation.contributions import Ranker, pairs_of, unseen_columns
+from fultr.evaluation.inputs import evidence_of
+from fultr.expectation import dcg_weights, examination_weights
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """Sums over the impressions of each list, of which every measure is a mean.
+
+    Parameters
+    ----------
+    utility
+        (lists, 1) DCG.
+    exposure, merit
+        (lists, groups)
+    pairs, low, high
+        (lists, pairs) D_ij for i < j, and between what it lies whatever the merit of candidates that nobody
+        could see.
+    unseen_exposure, unknown
+        (lists, groups) The exposure of such candidates, and the most that they can add to merit.
+    """
+
+    utility: Array
+    exposure: Array
+    merit: Array
+    pairs: Array
+    low: Array
+    high: Array
+    unseen_exposure: Array
+    unknown: Array
+
+
+class Clicks:
+    """The clicks of a log, weighed by a position bias and without their noise.
+
+    Parameters
+    ----------
+    log
+        Counts by list; each list was shown at least once.
+    position_bias
+        The examination of positions. It gives exposure, and weighs clicks unless the log has propensities.
+    noise
+        What to take off the merit, if anything.
+    top_k
+        Where DCG is cut, if anywhere.
+    """
+
+    def __init__(
+        self, log: Counts, position_bias: PositionBias, noise: ClickNoise | None, top_k: int | None
+    ) -> None:
+        self.log = log
+        self.position_bias = position_bias
+        self.noise = noise
+        self.evidence = evidence_of(log, position_bias, noise)
+        self.last = position_bias.last_position(top_k)
+
+    def of_logged(self) -> Contributions:
+        """Return what the rankings of the log contribute.
+
+        Exposure of an item is its mean over the impressions of the list, so that D is a product of two means:
+
+            sum_t M^_t(G_j) (1/n) sum_t Exp_t(G_i) - ...,   t = 1, ..., n the impressions of the list
+
+        which is unbiased, since clicks over propensities have the same mean whatever the ranking.
+        """
+        times = np.repeat(self.log.impressions, self.log.data.lengths)
+        exposure = torch.from_numpy(self.log.logged_exposure(self.position_bias) / times)
+        return self._with_exposure(self._logged_utility(), exposure)
+
+    def of_policy(self, ranker: Ranker) -> Contributions:
+        """Return what a policy would contribute on the same lists."""
+        lists = self.log.data
+        longest = int(lists.lengths.max())
+        tables = np.stack([dcg_weights(longest, self.last), examination_weights(self.position_bias, longest)])
+        weights = ranker.position_weights(np.arange(lists.rows), lists.offsets, tables)
+        utility = list_utilities(weights[0], self.evidence).numpy()
+        return self._with_exposure(utility, weights[1])
+
+    def _with_exposure(self, utility: Array, exposure: Tensor) -> Contributions:
+        impressions = self.evidence.impressions.unsqueeze(1)
+        hidden, unknown = unseen_columns(exposure, self.evidence)
+        pairs = low = high = pairs_of(list_disparities(exposure, self.evidence))
+        if self.evidence.unseen is not None:
+            low, high = map(pairs_of, list_disparity_bounds(exposure, self.evidence))
+        return Contributions(
+            utility=utility[:, None],
+            exposure=(impressions * group_exposure(exposure, self.evidence)).numpy(),
+            merit=group_merit(self.evidence).numpy(),
+            pairs=pairs,
+            low=low,
+            high=high,
+            unseen_exposure=hidden,
+            unknown=unknown,
+        )
+
+    def _logged_utility(self) -> Array:
+        """Return DCG of the logged positions: a click counts where it was made.
+
+            sum_t sum_{d: c=1} f(sigma_t(d)) / p(o_d = 1 | sigma_t)
+
+        Not a product of means as D: an item that was shown now and then would have too little of it.
+        """
+        cells = self.log.cells
+        propensity = self.log.propensities(None if self.log.has_own_weights else self.position_bias)
+        weight = click_weights(cells.clicks.astype(np.float64), propensity, None)
+        if self.noise is not None:
+            plus, minus = (curve[cells.position] for curve in self.noise.curves(self.log.deepest))
+            weight -= minus * cells.impressions * (propensity > 0)
+            weight /= plus - minus
+        worth = dcg_weights(max(self.log.deepest, 1), self.last)[cells.position - 1]
+        which = self.log.data.list_of_row[cells.row]
+        found = np.bincount(which, weights=weight * worth, minlength=len(self.log.data))
+        return np.asarray(found, dtype=np.float64)

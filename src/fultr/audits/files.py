@@ -1,0 +1,101 @@
+"""Audits as files: one JSON object, tables of groups and of pairs, and a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fultr.audits.pictures import draw_shares
+from fultr.audits.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
+from fultr.files import make_folder, read_json, write_text, written_together
+
+AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""What a text must not start with in a table that people open in a spreadsheet."""
+
+PICTURES = ("audit.png", "audit.svg")
+
+
+def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
+    """Write audit.json, audit_groups.csv, audit_pairs.csv and a picture into a folder, made if need be.
+
+    Returns what was written. There is a picture only if there are groups.
+    """
+    from fultr import __version__
+
+    place = make_folder(folder)
+    content = {"fultr": __version__, **audit.to_dict()}
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with written_together():
+        written = [
+            write_text(place / AUDIT, text),
+            write_text(place / GROUPS, _table(list(_group_rows(audit)))),
+            write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
+        ]
+        if audit.logged.groups:
+            written += [draw_shares(audit, place / name) for name in PICTURES]
+    return written
+
+
+def read_audit(path: str | Path) -> Audit:
+    """Read an audit.json that `write_audit` wrote."""
+    return read_json(path, Audit.from_dict)
+
+
+def _group_rows(audit: Audit) -> Iterator[dict[str, Any]]:
+    for ranking in audit.rankings.values():
+        for group in ranking.groups:
+            row: dict[str, Any] = {"ranking": ranking.name, "group": group.name, "items": group.items}
+            for name in GROUP_MEASURES:
+                row |= _columns(name, getattr(group, name))
+            yield row
+
+
+def _pair_rows(audit: Audit) -> Iterator[dict[str, Any]]:
+    for ranking in audit.rankings.values():
+        yield from _pairs_of(ranking)
+
+
+def _pairs_of(ranking: RankingAudit) -> Iterator[dict[str, Any]]:
+    nothing = Estimate(math.nan, math.nan, math.nan)
+    for number, (pair, (least, most)) in enumerate(zip(ranking.pairs, ranking.pair_ranges, strict=True)):
+        more = nothing if ranking.difference is None else ranking.difference.disparities[number]
+        yield {
+            "ranking": ranking.name,
+            "first": pair.first,
+            "second": pair.second,
+            "queries": pair.queries,
+            **_columns("disparity", pair.disparity),
+            "band_low": pair.band[0],
+            "band_high": pair.band[1],
+            **_columns("exposure_ratio", pair.exposure_ratio),
+            "least_under_other_biases": least,
+            "most_under_other_biases": most,
+            **_columns("more_than_logged", more),
+        }
+
+
+def _columns(name: str, estimate: Estimate) -> dict[str, float]:
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as CSV; what is not defined is left empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["ranking"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _short(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):  # a spreadsheet would take such a name for a formula, and run it
+        return f"'{value}" if value.startswith(FORMULA_STARTS) else value
+    if not isinstance(value, float):
+        return value
+    return f"{value:.6g}" if math.isfinite(value) else ""

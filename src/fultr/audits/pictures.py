@@ -1,0 +1,69 @@
+"""The picture of an audit: what share of merit and of exposure each group has."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from fultr.audits.result import Audit, Estimate
+from fultr.plots import INK, MARKERS, PALETTE, _canvas, _distances, _save
+
+LEAST_HEIGHT, MOST_HEIGHT, HEIGHT_OF_A_POINT, MARGIN = 4.2, 60.0, 0.22, 1.6
+"""In inches; the more groups and rankings, the higher the picture."""
+
+
+def draw_shares(audit: Audit, path: str | Path) -> Path:
+    """Draw for each group its share of merit, and its share of exposure in every ranking, with intervals.
+
+    Where a ranking gives exposure in proportion to merit, its points lie at those of the merit.
+    """
+    figure, (axes,) = _canvas(path)
+    groups, rankings = audit.logged.groups, list(audit.rankings.values())
+    points = 1 + len(rankings)
+    height = MARGIN + HEIGHT_OF_A_POINT * (points + 1) * len(groups)
+    figure.set_figheight(min(max(height, LEAST_HEIGHT), MOST_HEIGHT))
+    step = 1 / (points + 1)
+    # merit is the same for all rankings
+    _draw(
+        axes, [group.merit_share for group in groups], -step * len(rankings) / 2, "share of merit", "|", INK
+    )
+    for number, ranking in enumerate(rankings):
+        _draw(
+            axes,
+            [group.exposure_share for group in ranking.groups],
+            step * (number + 1 - len(rankings) / 2),
+            f"share of exposure, {_literally(ranking.name)}",
+            MARKERS[number % len(MARKERS)],
+            PALETTE[number % len(PALETTE)],
+        )
+    axes.set_yticks(range(len(groups)), [_literally(group.name) for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("share of all groups")
+    title = f"Merit and exposure by group ({audit.level:.0%} intervals)"
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    return _save(figure, path)
+
+
+def _draw(axes: Any, shares: list[Estimate], beside: float, label: str, marker: str, colour: str) -> None:
+    """Draw one share of each group, beside the middle of its row; those that are not defined are left out."""
+    known = [(row, one) for row, one in enumerate(shares) if not math.isnan(one.value)]
+    values = [one.value for _, one in known]
+    axes.errorbar(
+        values,
+        [row + beside for row, _ in known],
+        xerr=_distances(values, ([one.low for _, one in known], [one.high for _, one in known])),
+        fmt=marker,
+        color=colour,
+        markersize=9 if marker == "|" else 5,
+        elinewidth=1,
+        capsize=2,
+        label=label,
+    )
+
+
+def _literally(name: str) -> str:
+    """Keep dollars in a name from being taken for the marks of a formula."""
+    return name.replace("$", r"\$")

@@ -1,0 +1,27 @@
+from .bootstrap import (
+    Resampled,
+    checked_level,
+    percentile_interval,
+    resampled_errors,
+    resampled_means,
+    separate_intervals,
+    simultaneous_intervals,
+    sum_of_squares_bounds,
+)
+from .evaluate_policy import evaluate
+from .inputs import ScoringPolicy
+from .result import Evaluation
+
+__all__ = [
+    "Evaluation",
+    "Resampled",
+    "ScoringPolicy",
+    "checked_level",
+    "evaluate",
+    "percentile_interval",
+    "resampled_errors",
+    "resampled_means",
+    "separate_intervals",
+    "simultaneous_intervals",
+    "sum_of_squares_bounds",
+]

@@ -1,0 +1,55 @@
+from .drawn_rankings import DrawnRankings, exposure_shares
+from .entropy import RankingEntropy, ranking_entropy, softmax_entropy
+from .log_prob import log_prob_of_positions, ranking_log_prob
+from .plackett_luce import cut_positions, rank_positions, sample_positions
+from .policies import (
+    FixedScorer,
+    PlackettLuce,
+    RandomRanking,
+    RankingPolicy,
+    RankingSampler,
+    ScoredPolicy,
+    Scorer,
+)
+from .ranking_files import TABLE_ENDINGS, ShownItems, read_scored, write_rankings
+from .ranking_formats import RankingFormat, format_of
+from .ranking_svm import RankingSVM
+from .rotation import expected_exposure, rotated_positions
+from .scorers import GroupBlind, LinearScorer, MLPScorer, TorchPolicy
+from .trees import SummedScorer, Trees, TreeScorer
+
+__all__ = [
+    "TABLE_ENDINGS",
+    "DrawnRankings",
+    "FixedScorer",
+    "GroupBlind",
+    "LinearScorer",
+    "MLPScorer",
+    "PlackettLuce",
+    "RandomRanking",
+    "RankingEntropy",
+    "RankingFormat",
+    "RankingPolicy",
+    "RankingSVM",
+    "RankingSampler",
+    "ScoredPolicy",
+    "Scorer",
+    "ShownItems",
+    "SummedScorer",
+    "TorchPolicy",
+    "TreeScorer",
+    "Trees",
+    "cut_positions",
+    "expected_exposure",
+    "exposure_shares",
+    "format_of",
+    "log_prob_of_positions",
+    "rank_positions",
+    "ranking_entropy",
+    "ranking_log_prob",
+    "read_scored",
+    "rotated_positions",
+    "sample_positions",
+    "softmax_entropy",
+    "write_rankings",
+]
