@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fultr import FairRanker, UnsupportedLimitError, merge
+from fultr import ClickLog, FairRanker, UnsupportedLimitError, merge
 from fultr.errors import FultrWarning
 from fultr.experiments.reproduction import write_table
 from fultr.experiments.runs import measures
@@ -71,7 +71,8 @@ def rows_of(data: str, split: int) -> list[Row]:
     """Return what each policy of a split reaches on test queries."""
     name = data.partition(":")[0]
     world = make_world(Conditions(data, 10.0 if name == "german" else 1.0, split=split, lists=LISTS))
-    log, kept, rows = merge(world.log.compact(), world.valid.compact()), Kept(), []
+    parts = [part.compact() for part in (world.log, world.valid) if isinstance(part, ClickLog)]
+    log, kept, rows = merge(*parts), Kept(), []
     for setting in settings():
         row: Row = {"data": name, "split": split, **setting}
         ranker = FairRanker(position_bias=world.position_bias, l2=L2, seed=split, **setting)

@@ -46,7 +46,7 @@ def swap_log(
     """Return a log of exchanges and what was drawn; impressions with a planted item are no part of them."""
     policy = Swaps(FixedScorer(lambda features: features[:, 0]))
     noise = ClickNoise(1.0, EPS_MINUS.tolist())
-    planting = {"planting": Planting(share=0.2)} if planted else {}
+    planting = Planting(share=0.2) if planted else None
     log = simulate_clicks(
         lists_of(length),
         policy,
@@ -54,7 +54,7 @@ def swap_log(
         noise,
         impressions=impressions,
         seed=seed,
-        **planting,
+        planting=planting,
     )
     drawn = policy.drawn(log)
     drawn[log.planted.impression] = 0
