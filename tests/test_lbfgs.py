@@ -155,7 +155,7 @@ def test_a_search_goes_on_from_any_step_as_if_never_stopped() -> None:
         ("moves", np.zeros((1, 3, 2))),
         ("curvature", None),
         ("iterations", np.zeros(1)),
-        ("running", np.zeros(2, dtype=np.int64)),
+        ("running", np.ones(2, dtype=np.int64)),
         ("marks", np.zeros((1, 1, 2))),
     ],
 )
