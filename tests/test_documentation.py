@@ -67,8 +67,17 @@ def state_of_process() -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module")
+def everything_loaded() -> None:
+    """Load every module: libraries set variables of the process when they are loaded."""
+    for name in MODULES:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    fultr.FairRanker(l2=1.0, folds=0, position_bias=fultr.PositionBias.power(1.0)).fit(fultr.datasets.studios())
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, everything_loaded: None) -> Iterator[Path]:
     """Work in a new folder, in a process that examples leave as it was; layers of torch are drawn alike."""
     monkeypatch.chdir(tmp_path)
     before = state_of_process()
