@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -52,40 +49,3 @@ def test_a_forked_child_predicts_after_its_parent_did_on_two_threads() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-PARENT = """
-import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from fultr.experiments.runs import _alone
-
-if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_alone)
-    pool.submit(time.sleep, 0).result()
-    print(*pool._processes, flush=True)
-    pool.submit(time.sleep, 600).result()
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_workers_of_reproduce_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    worker = int(parent.stdout.readline())
-    os.kill(worker, 0)
-    parent.send_signal(number)
-    parent.wait()
-    parent.stdout.close()
-    for _ in range(300):
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            return
-        if Path(f"/proc/{worker}/stat").exists() and ") Z " in Path(f"/proc/{worker}/stat").read_text():
-            return  # ended, and nobody has asked how
-        time.sleep(0.1)
-    os.kill(worker, signal.SIGKILL)
-    pytest.fail("the worker goes on")
