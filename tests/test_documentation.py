@@ -73,7 +73,9 @@ def everything_loaded() -> None:
     for name in MODULES:
         if not name.endswith("__main__"):
             importlib.import_module(name)
-    fultr.FairRanker(l2=1.0, folds=0, position_bias=fultr.PositionBias.power(1.0)).fit(fultr.datasets.studios())
+    fultr.FairRanker(l2=1.0, folds=0, position_bias=fultr.PositionBias.power(1.0)).fit(
+        fultr.datasets.studios()
+    )
 
 
 @pytest.fixture

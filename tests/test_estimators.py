@@ -52,7 +52,7 @@ from fultr.estimators import (
     utility_of_rankings,
     weights_at,
 )
-from tests import test_claims, test_click_evidence, test_pages
+from tests import test_claims, test_click_evidence, test_noise_swap, test_pages
 from tests.reference import (
     all_rankings,
     evidence_by_row,
@@ -634,13 +634,13 @@ def test_the_table_of_equations_names_functions_and_tests_that_exist() -> None:
     page, _, _ = page.partition("## Conventions")
     lines = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
     table = [line.split(" | ") for line in lines[1:]]
-    assert len(table) == 23
+    assert len(table) == 24
     documented = {name for cells in table for name in re.findall(r"`(\w+)`", cells[2])} - {"exposure"}
     assert all(callable(getattr(estimators, name)) for name in documented)
     tests = {name for cells in table for name in re.findall(r"`(\w+)`", cells[3])}
     assert tests <= {
         name
-        for module in (test_claims, test_click_evidence, test_pages, sys.modules[__name__])
+        for module in (test_claims, test_click_evidence, test_noise_swap, test_pages, sys.modules[__name__])
         for name in vars(module)
     }
     helpers = {

@@ -95,7 +95,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 def _short(value: Any) -> Any:
     if isinstance(value, str):  # a spreadsheet would take such a name for a formula, and run it
-        return f"'{value}" if value.startswith(FORMULA_STARTS) else value
+        safe = f"'{value}" if value.startswith(FORMULA_STARTS) else value
+        return safe.replace("\r", "\\r")  # which csv does not quote, though it ends a line for some
     if not isinstance(value, float):
         return value
     return f"{value:.6g}" if math.isfinite(value) else ""

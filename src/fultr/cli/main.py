@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -157,7 +158,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say(f"fultr: there is not enough memory for this{f': {error}' if str(error) else ''}")
         return 1
     except OSError as error:
-        if not is_output_broken():
+        # without a buffer, nothing is left to be written again
+        is_full = error.errno == errno.ENOSPC and error.filename is None
+        if not (is_full or is_output_broken()):
             return internal(error)
         discard_output()
         say(f"fultr: standard output cannot be written: {error.strerror or error}")
