@@ -126,8 +126,8 @@ def _check_trees(settings: dict[str, Any]) -> None:
         moved = settings["fairness"] != "offsets" and settings["fairness_weight"] != 0
         if moved or model != "trees" or settings["l2"] is not None:
             problem = (
-                "is kept only by trees alone that are trained for utility ({fairness_weight} 0) or made fair by"
-                " offsets ({fairness} 'offsets'), without {l2}; anything else moves their leaves"
+                "is kept only by trees alone that are trained for utility ({fairness_weight} 0) or made fair"
+                " by offsets ({fairness} 'offsets'), without {l2}; anything else moves their leaves"
             )
             named = ["fairness_weight", "fairness", "l2"]
             raise InputError(problem, column="monotone", value=dict(trees.monotone), options=named)
