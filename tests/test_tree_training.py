@@ -228,7 +228,8 @@ def test_confidence_and_offsets(log: ClickLog, model: str) -> None:
     assert sure.new_queries_ is not None
     assert sure.new_queries_["disparity"][2] <= 0.5
     shifted = made(model, max_disparity=0.05, fairness="offsets").fit(log)
-    assert shifted.training_disparity_ <= 0.2
+    assert shifted.new_queries_ is not None
+    assert shifted.new_queries_["disparity"][0] <= 0.05 * (1 + 1e-6)
     assert shifted.offsets_["group 1"] > 0
 
 

@@ -16,8 +16,10 @@ import typer
 import fultr
 import fultr.clicks
 import fultr.logs
-from fultr.arguments import LARGEST_WHOLE
 from fultr.errors import InputError
+
+LARGEST_INTEGER = (1 << 63) - 1
+"""The largest integer of 64 bits, in which arrays hold integers."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
@@ -152,7 +154,7 @@ def finite_option(value: float, option: str) -> None:
     """Refuse a number that no option means: one that is not finite, or a whole one of more than 63 bits."""
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{option} must be a finite number", value=value)
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         raise InputError(f"{option} must be a whole number of at most 63 bits", value=value)
 
 
