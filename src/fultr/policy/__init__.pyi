@@ -15,7 +15,7 @@ from .ranking_files import TABLE_ENDINGS, ShownItems, read_scored, write_ranking
 from .ranking_formats import RankingFormat, format_of
 from .ranking_svm import RankingSVM
 from .rotation import expected_exposure, rotated_positions
-from .scorers import GroupBlind, LinearScorer, MLPScorer, TorchPolicy
+from .scorers import GroupBlind, LinearScorer, MLPScorer, Probability, Shifted, TorchPolicy
 
 __all__ = [
     "TABLE_ENDINGS",
@@ -25,6 +25,7 @@ __all__ = [
     "LinearScorer",
     "MLPScorer",
     "PlackettLuce",
+    "Probability",
     "RandomRanking",
     "RankingEntropy",
     "RankingFormat",
@@ -33,6 +34,7 @@ __all__ = [
     "RankingSampler",
     "ScoredPolicy",
     "Scorer",
+    "Shifted",
     "ShownItems",
     "TorchPolicy",
     "cut_positions",
