@@ -7,7 +7,9 @@ test module derives a class of `Contract`, and has a fixture `candidate` that go
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
+import fultr
 from fultr import ClickLog, InputError, RankingDataset
 from tests.training_tasks import BIAS, random_log
 
@@ -113,6 +116,23 @@ class Contract:
         twice.fit(candidate.source(lists(seed=5)))
         twice.fit(source)
         np.testing.assert_array_equal(once.predict(test), twice.predict(test))
+
+    def test_a_saved_ranker_is_the_same_when_it_is_loaded(self, candidate: Candidate, tmp_path: Path) -> None:
+        ranker, test = candidate.train(lists()), lists(seed=9)
+        path = fultr.save(ranker, tmp_path / "policy")
+        own = getattr(ranker, "model", None)
+        loaded = fultr.load(path, deepcopy(own) if isinstance(own, torch.nn.Module) else None)
+        assert type(loaded) is type(ranker)
+        np.testing.assert_array_equal(loaded.predict(test), ranker.predict(test))
+        for one, other in zip(
+            (ranker.sample_rankings(test, n=3, seed=1), ranker.rank(test)),
+            (loaded.sample_rankings(test, n=3, seed=1), loaded.rank(test)),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, other)
+        assert fultr.save(loaded, tmp_path / "again").read_bytes() == path.read_bytes()
+        with pytest.raises(NotFittedError):
+            fultr.save(candidate.make(), tmp_path / "untrained")
 
     def test_the_same_seed_gives_the_same_policy(self, candidate: Candidate) -> None:
         data, test = lists(), lists(seed=9)

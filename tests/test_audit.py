@@ -31,7 +31,7 @@ from fultr import (
 from fultr.audits import (
     LOGGED,
     Audit,
-    Estimate,
+    AuditEstimate,
     RankingAudit,
     audit,
     auditing,
@@ -323,7 +323,7 @@ def test_intervals_cover_the_truth(groups: int) -> None:
         log = logs[np.flatnonzero(logs.data.query_id // 150 == number)]
         found = audit(log, {"new": policies["new"]}, resamples=300, seed=number)
         for name, ranking in found.rankings.items():
-            bands = [Estimate(pair.disparity.value, *pair.band) for pair in ranking.pairs]
+            bands = [AuditEstimate(pair.disparity.value, *pair.band) for pair in ranking.pairs]
             hits[name, "utility"] += holds(ranking.utility, true[name].dcg)
             for pair, truth in zip(ranking.pairs, pairs[name], strict=True):
                 hits[name, f"{pair.first}, {pair.second}"] += holds(pair.disparity, truth)
@@ -342,7 +342,7 @@ def test_intervals_cover_the_truth(groups: int) -> None:
     assert above / (2 * repetitions) > 0.95
 
 
-def holds(estimate: Estimate, truth: float) -> bool:
+def holds(estimate: AuditEstimate, truth: float) -> bool:
     return estimate.low <= truth <= estimate.high
 
 
@@ -383,7 +383,7 @@ def test_a_limit_that_the_log_says_nothing_of_is_refused() -> None:
     apart = replace(data, group=(data.list_of_row % 2).astype(np.int32))
     for lists in (none, one, empty, apart):
         log = clicks_on(lists)
-        assert audit(log).logged.disparity == Estimate(0, 0, 0)
+        assert audit(log).logged.disparity == AuditEstimate(0, 0, 0)
         with pytest.raises(InputError, match="two groups that meet in a list"):
             audit(log, max_disparity=1.0)
     unclicked = replace(clicks_on(data), click=np.zeros(clicks_on(data).entries, dtype=bool))
@@ -396,7 +396,7 @@ def test_a_log_without_clicks_has_exposure_and_no_merit() -> None:
     found = audit(replace(log, click=np.zeros(log.entries, dtype=bool)))
     for group in found.logged.groups:
         assert group.exposure.value > 0
-        assert group.merit == Estimate(0, 0, 0)
+        assert group.merit == AuditEstimate(0, 0, 0)
         assert math.isnan(group.exposure_per_merit.value)
         assert math.isnan(group.merit_share.value)
     assert found.clicks == 0
@@ -408,7 +408,7 @@ def test_an_empty_group_has_nothing() -> None:
     found = audit(clicks_on(replace(data, group_names=(*data.group_names, "nobody"))))
     nobody = found.logged.groups[2]
     assert (nobody.items, nobody.exposure.value, nobody.merit.value) == (0, 0, 0)
-    assert nobody.exposure_share == Estimate(0, 0, 0)
+    assert nobody.exposure_share == AuditEstimate(0, 0, 0)
     assert math.isnan(nobody.exposure_per_merit.value)
     assert [pair.queries for pair in found.logged.pairs][1:] == [0, 0]
     assert "group 0 and nobody in 0" in " ".join(found.notes)

@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 from fultr import PositionBias, count
 from fultr.clicks import BiasEstimate, estimate_bias
 from fultr.clicks.bias_curve import LEAST_SPREAD, PowerLaw, falling, fitted_power_law, widened
-from fultr.clicks.bias_resampling import Finding, settings_of
+from fultr.clicks.bias_resampling import ResampledEvidence, settings_of
 from tests.device_log import device_log
 
 POWER = PositionBias.power(1.0)
@@ -48,7 +48,7 @@ def found(clicks: Array, times: Array, shape: str, rng: np.random.Generator) -> 
     """Return an estimate from numbers of clicks alone, as a method would sum them up."""
     drawn = np.maximum(rng.poisson(clicks, size=(200, clicks.size)), 1e-9) / times
     nothing = np.empty(0)
-    return Finding(
+    return ResampledEvidence(
         method="swap",
         impressions=times.astype(np.int64),
         clicks=clicks.astype(np.int64),

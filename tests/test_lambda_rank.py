@@ -25,7 +25,7 @@ from fultr import (
 )
 from fultr.baselines import lambda_rank
 from fultr.baselines.lambda_kernel import MergedImpressions
-from fultr.baselines.lambda_rank import Ascent, Judge, LambdaRank, Training
+from fultr.baselines.lambda_rank import Judge, LambdaAscent, LambdaRank, Training
 from fultr.policy import FixedScorer, MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings
@@ -155,7 +155,7 @@ def test_a_step_goes_uphill_on_the_mean_over_impressions(kind: str) -> None:
     log, l2 = source_of("clicks"), 0.05
     assert isinstance(log, ClickLog)
     model = model_on(kind, log.data)
-    ascent = Ascent(MergedImpressions.of(log), model, l2, seed=0)
+    ascent = LambdaAscent(MergedImpressions.of(log), model, l2, seed=0)
     ascent.parameters = np.random.default_rng(5).normal(size=model.size)
     lists = ascent.impressions.lists.size
     found = ascent.gradient(np.arange(lists))
@@ -175,16 +175,16 @@ def test_a_step_goes_uphill_on_the_mean_over_impressions(kind: str) -> None:
 
 def test_an_epoch_goes_through_all_lists_in_a_new_order(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    gradient = Ascent.gradient
+    gradient = LambdaAscent.gradient
 
-    def recorded(ascent: Ascent, chosen: NDArray[np.int64]) -> Array:
+    def recorded(ascent: LambdaAscent, chosen: NDArray[np.int64]) -> Array:
         taken.extend(chosen)
         return gradient(ascent, chosen)
 
-    monkeypatch.setattr(Ascent, "gradient", recorded)
+    monkeypatch.setattr(LambdaAscent, "gradient", recorded)
     data = lists()
     merged, model = MergedImpressions.of(data), LinearModel(data, Scaling.none(data))
-    once, in_parts = Ascent(merged, model, 0.1, seed=3), Ascent(merged, model, 0.1, seed=3)
+    once, in_parts = LambdaAscent(merged, model, 0.1, seed=3), LambdaAscent(merged, model, 0.1, seed=3)
     once.advance(5, 7)
     orders = np.reshape(taken, (5, merged.lists.size))
     assert (np.sort(orders, axis=1) == np.arange(merged.lists.size)).all()

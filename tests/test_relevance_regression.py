@@ -19,9 +19,8 @@ from fultr.baselines.relevance import (
     RegressionLoss,
     RegressionTask,
     RelevanceRegression,
-    Shifted,
 )
-from fultr.policy import MLPScorer
+from fultr.policy import MLPScorer, Shifted
 from fultr.training.models import Model, ModuleModel, Scaling
 from tests.ranker_contract import Candidate, Contract
 from tests.training_tasks import BIAS, random_lists, random_log

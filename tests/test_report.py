@@ -28,7 +28,7 @@ from fultr import (
     write_dataset,
     write_log,
 )
-from fultr.audits import Estimate, audit, read_audit, write_audit
+from fultr.audits import AuditEstimate, audit, read_audit, write_audit
 from fultr.cli.main import run
 from fultr.errors import InputError
 from fultr.reports import (
@@ -42,11 +42,11 @@ from fultr.reports import (
 )
 from fultr.reports.content import (
     MEASURES,
+    DataPart,
     Detail,
     Group,
-    Measured,
+    MeasuredRanking,
     Pair,
-    Part,
     Ranking,
     Report,
     best_under,
@@ -385,12 +385,14 @@ def test_what_is_filled_in_is_not_filled_again() -> None:
 
 def made_report(name: str, *, policies: int, groups: int = 2) -> Report:
     """Return a report of as many policies and groups as asked for."""
-    one = Estimate(1 / 3, 0.1, 0.9)
+    one = AuditEstimate(1 / 3, 0.1, 0.9)
     names = [shortened(name if not number else f"{name[:60]} {number}") for number in range(groups)]
     pairs = tuple(
         Pair(first, second, one) for place, first in enumerate(names) for second in names[place + 1 :]
     )
-    measured = Measured(one, one, tuple(Group(group, one, one, one, one, one) for group in names), pairs)
+    measured = MeasuredRanking(
+        one, one, tuple(Group(group, one, one, one, one, one) for group in names), pairs
+    )
     rankings = tuple(
         Ranking(f"lambda={number}", shortened(name), "policy", {"part": measured})
         for number in range(policies)
@@ -399,7 +401,7 @@ def made_report(name: str, *, policies: int, groups: int = 2) -> Report:
         title="A title",
         source=name,
         summary=(name,),
-        parts=(Part("part", "clicks", "all of them"),),
+        parts=(DataPart("part", "clicks", "all of them"),),
         rankings=rankings,
         picked="lambda=0",
         reference="lambda=0",
@@ -437,7 +439,9 @@ def test_of_many_pairs_the_largest_are_shown() -> None:
     pairs = tuple(
         Pair("a", str(number), exactly(value)) for number, value in enumerate((0.1, -0.9, 0.5, 0.2))
     )
-    found = Measured(exactly(1.0), exactly(1.0), (), pairs).to_dict(Detail(groups=1, pairs=2, examples=0))
+    found = MeasuredRanking(exactly(1.0), exactly(1.0), (), pairs).to_dict(
+        Detail(groups=1, pairs=2, examples=0)
+    )
     assert [pair["disparity"]["value"] for pair in found["pairs"]] == [-0.9, 0.5]
 
 
@@ -457,13 +461,13 @@ def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
 
 
 def test_disparity_of_two_groups_has_the_bounds_of_its_size() -> None:
-    base = Measured(exactly(1.0), exactly(0.3))
+    base = MeasuredRanking(exactly(1.0), exactly(0.3))
 
     def bounds(low: float, high: float) -> tuple[float, float]:
         of_groups = {name: {"a": 1.0, "b": None} for name in MEASURES}
         intervals = {"dcg": [0.9, 1.1], "disparity": [low, high]}
         found = detailed(base, {"groups": ["a", "b"], "disparity": -0.3, "intervals": intervals, **of_groups})
-        assert found.utility == Estimate(1.0, 0.9, 1.1)
+        assert found.utility == AuditEstimate(1.0, 0.9, 1.1)
         assert math.isnan(found.groups[1].merit.value)
         return found.disparity.low, found.disparity.high
 
@@ -474,7 +478,7 @@ def test_disparity_of_two_groups_has_the_bounds_of_its_size() -> None:
 
 def test_the_policy_shown_first_is_the_fairest_that_keeps_most_of_the_utility() -> None:
     def ranking(key: str, utility: float, disparity: float) -> Ranking:
-        return Ranking(key, key, "policy", {"part": Measured(exactly(utility), exactly(disparity))})
+        return Ranking(key, key, "policy", {"part": MeasuredRanking(exactly(utility), exactly(disparity))})
 
     policies = [ranking("a", 1.0, 0.9), ranking("b", 0.96, 0.5), ranking("c", 0.94, 0.1)]
     found = best_under(policies, "part", 0.95)
@@ -505,7 +509,7 @@ def test_numbers_as_text(value: float | None, text: str) -> None:
 
 
 def test_within_takes_bounds_or_none() -> None:
-    assert within(1.0, [0.5, 2.0]) == Estimate(1.0, 0.5, 2.0)
+    assert within(1.0, [0.5, 2.0]) == AuditEstimate(1.0, 0.5, 2.0)
     assert math.isnan(within(1.0, [None, 2.0]).low)
 
 

@@ -14,7 +14,7 @@ from fultr.experiments.verdicts import (
     FAILS,
     HOLDS,
     UNDECIDED,
-    Finding,
+    EffectFinding,
     Verdict,
     above_zero,
     all_of,
@@ -48,7 +48,7 @@ def test_one_split_decides_nothing() -> None:
     found = estimate([3.0])
     assert (found.mean, found.low, found.high) == (3.0, -math.inf, math.inf)
     assert above_zero("", found).outcome == UNDECIDED
-    assert Finding("", found, UNDECIDED).to_dict()["interval"] is None
+    assert EffectFinding("", found, UNDECIDED).to_dict()["interval"] is None
 
 
 @pytest.mark.statistical
@@ -138,6 +138,8 @@ def test_utilities_are_compared_at_equal_disparity() -> None:
 def test_a_claim_holds_if_all_of_it_does(outcomes: list[str], together: str) -> None:
     assert all_of(outcomes) == together
     measured = Estimate(1.0, 0.5, 1.5, 10)
-    verdict = Verdict("X", "says", "data", "queries", tuple(Finding("", measured, one) for one in outcomes))
+    verdict = Verdict(
+        "X", "says", "data", "queries", tuple(EffectFinding("", measured, one) for one in outcomes)
+    )
     assert verdict.outcome == together
     assert verdict.to_dict()["verdict"] == together

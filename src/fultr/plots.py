@@ -77,7 +77,7 @@ def draw_panels(
     title: str, panels: Sequence[Panel], path: str | Path, note: str = "", *, same_axes: bool = False
 ) -> Path:
     """Draw curves side by side, with a legend beneath; `note` says how to read them."""
-    figure, all_axes = _canvas(path, len(panels), same_axes=same_axes)
+    figure, all_axes = canvas_of(path, len(panels), same_axes=same_axes)
     labels: dict[str, Any] = {}
     for axes, panel in zip(all_axes, panels, strict=True):
         looks = cycle(range(len(PALETTE)))
@@ -101,14 +101,14 @@ def draw_panels(
         title=note or None,
         title_fontsize=8,
     )
-    return _save(figure, path)
+    return save_picture(figure, path)
 
 
 def draw_bars(
     title: str, places: Sequence[str], bars: Mapping[str, Sequence[float]], up: str, path: str | Path
 ) -> Path:
     """Draw groups of bars, one of each kind at every place, with their values on top."""
-    figure, (axes,) = _canvas(path)
+    figure, (axes,) = canvas_of(path)
     width = 0.8 / len(bars)
     for number, (name, heights) in enumerate(bars.items()):
         left = [place + (number - (len(bars) - 1) / 2) * width for place in range(len(places))]
@@ -118,7 +118,7 @@ def draw_bars(
     axes.set_ylabel(up)
     axes.set_title(title, loc="left", fontsize=10, color=INK)
     axes.legend(frameon=False, fontsize=8)
-    return _save(figure, path)
+    return save_picture(figure, path)
 
 
 def _draw_curve(axes: Any, curve: Curve, look: int) -> Any:
@@ -137,8 +137,8 @@ def _draw_curve(axes: Any, curve: Curve, look: int) -> Any:
         axes.fill([*left, *right[::-1]], [*above, *below[::-1]], color=colour, alpha=0.13, linewidth=0)
     elif curve.up_bounds is not None and curve.across_bounds is not None:
         crosses = {
-            "xerr": _distances(curve.across, curve.across_bounds),
-            "yerr": _distances(curve.up, curve.up_bounds),
+            "xerr": distances_to_ends(curve.across, curve.across_bounds),
+            "yerr": distances_to_ends(curve.up, curve.up_bounds),
         }
         axes.errorbar(curve.across, curve.up, **crosses, fmt="none", ecolor=colour, alpha=0.5, elinewidth=0.9)
     for text, place in zip(curve.ends or (), (0, -1), strict=False):
@@ -153,9 +153,10 @@ def _draw_curve(axes: Any, curve: Curve, look: int) -> Any:
     return line
 
 
-def _distances(
+def distances_to_ends(
     values: Sequence[float], bounds: tuple[Sequence[float], Sequence[float]]
 ) -> tuple[list[float], list[float]]:
+    """Return how far the ends of intervals are below and above the values."""
     lows, highs = bounds
     below = [max(value - low, 0.0) for value, low in zip(values, lows, strict=True)]
     return below, [max(high - value, 0.0) for value, high in zip(values, highs, strict=True)]
@@ -168,9 +169,9 @@ def draw_frontier(
 
     `marked` are policies of other kinds, each with a name, drawn on top.
     """
-    figure, (axes,) = _canvas(path)
+    figure, (axes,) = canvas_of(path)
     frontier_on(axes, points, marked)
-    return _save(figure, path)
+    return save_picture(figure, path)
 
 
 def frontier_on(
@@ -214,7 +215,7 @@ def draw_bias(
     Positions without enough data are gaps. `disputed` are the positions of a panel that are shaded, since
     the curves disagree there.
     """
-    figure, all_axes = _canvas(path, len(panels))
+    figure, all_axes = canvas_of(path, len(panels))
     looks: dict[str, int] = {}
     drawn: dict[str, Any] = {}
     for axes, (title, estimates) in zip(all_axes, panels.items(), strict=True):
@@ -234,7 +235,7 @@ def draw_bias(
         frameon=False,
         fontsize=8,
     )
-    return _save(figure, path)
+    return save_picture(figure, path)
 
 
 def bias_on(axes: Any, found: CurveWithIntervals, name: str, look: int = 0) -> Any:
@@ -253,7 +254,8 @@ def new_axes() -> Any:
     return _figure(1, same_axes=False)[1][0]
 
 
-def _canvas(path: str | Path, panels: int = 1, *, same_axes: bool = False) -> tuple[Any, list[Any]]:
+def canvas_of(path: str | Path, panels: int = 1, *, same_axes: bool = False) -> tuple[Any, list[Any]]:
+    """Return an empty figure with panels side by side, for a file of a format that can be drawn."""
     if Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"a picture ends in one of {', '.join(FORMATS)}", file=path)
     return _figure(panels, same_axes=same_axes)
@@ -272,7 +274,8 @@ def _figure(panels: int, *, same_axes: bool) -> tuple[Any, list[Any]]:
     return figure, all_axes
 
 
-def _save(figure: Any, path: str | Path) -> Path:
+def save_picture(figure: Any, path: str | Path) -> Path:
+    """Write a figure, the same bytes for the same results, and return its path."""
     target = Path(path)
     # without dates and random names, so that the same results give the same file
     about = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}

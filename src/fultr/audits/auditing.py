@@ -24,13 +24,13 @@ from fultr.audits.checks import (
     overlaps_with_training,
     queries_of_pairs,
 )
-from fultr.audits.contributions import Clicks, Contributions
+from fultr.audits.contributions import Clicks, RankingContributions
 from fultr.audits.curves import examination_for
 from fultr.audits.result import (
     LOGGED,
     Audit,
+    AuditEstimate,
     Difference,
-    Estimate,
     GroupAudit,
     NewQueries,
     OtherBias,
@@ -224,7 +224,7 @@ class _Auditor:
         return rankings
 
     def _new_queries(
-        self, lists: NDArray[np.int64] | None, policy: Contributions, logged: Contributions
+        self, lists: NDArray[np.int64] | None, policy: RankingContributions, logged: RankingContributions
     ) -> NewQueries | None:
         """Return what a policy does on lists of queries that its training never saw."""
         if lists is None:
@@ -264,7 +264,7 @@ class _Auditor:
             )
         return outcome
 
-    def _contributions(self, bias: PositionBias) -> dict[str, Contributions]:
+    def _contributions(self, bias: PositionBias) -> dict[str, RankingContributions]:
         clicks = Clicks(self.log, bias, self.noise, self.top_k)
         found = {LOGGED: clicks.of_logged()}
         self._step()
@@ -317,10 +317,10 @@ class _Auditor:
             other_biases=others,
         )
 
-    def _each(self, drawn: Resampled) -> list[Estimate]:
+    def _each(self, drawn: Resampled) -> list[AuditEstimate]:
         """Return estimates with intervals, each by itself."""
         ends = separate_intervals(drawn, self.level)
-        return [Estimate(*map(float, one)) for one in zip(drawn.estimate, *ends, strict=True)]
+        return [AuditEstimate(*map(float, one)) for one in zip(drawn.estimate, *ends, strict=True)]
 
     def _band(self, drawn: Mapping[str, Resampled]) -> tuple[Array, Array]:
         """Return the band of all pairs: low ends of the least that they can be, high ends of the most."""
@@ -329,21 +329,21 @@ class _Auditor:
             simultaneous_intervals(drawn["high"], level=self.level)[1],
         )
 
-    def _disparity(self, drawn: Mapping[str, Resampled]) -> Estimate:
+    def _disparity(self, drawn: Mapping[str, Resampled]) -> AuditEstimate:
         """Return the root of the sum of squares, with bounds from the band of all pairs."""
         bounds = sum_of_squares_bounds(*self._band(drawn))
         value = float(np.sqrt(np.sum(drawn["pairs"].estimate ** 2)))
-        return Estimate(value, *(float(np.sqrt(end)) for end in bounds))
+        return AuditEstimate(value, *(float(np.sqrt(end)) for end in bounds))
 
-    def _passes(self, disparity: Estimate) -> bool | None:
+    def _passes(self, disparity: AuditEstimate) -> bool | None:
         return None if self.max_disparity is None else disparity.high <= self.max_disparity
 
     def _pairs(
-        self, drawn: Mapping[str, Resampled], ratios: Sequence[Estimate], met: Sequence[int]
+        self, drawn: Mapping[str, Resampled], ratios: Sequence[AuditEstimate], met: Sequence[int]
     ) -> tuple[PairAudit, ...]:
         bands = zip(*(end.tolist() for end in self._band(drawn)), strict=True)
         ends = (drawn["pairs"].estimate.tolist(), self._each(drawn["low"]), self._each(drawn["high"]))
-        each = [Estimate(value, least.low, most.high) for value, least, most in zip(*ends, strict=True)]
+        each = [AuditEstimate(value, least.low, most.high) for value, least, most in zip(*ends, strict=True)]
         names = combinations(self.log.data.group_names, 2)
         return tuple(
             PairAudit(first, second, disparity, band, ratio, queries)
@@ -352,18 +352,18 @@ class _Auditor:
             )
         )
 
-    def _exposure_ratios(self, drawn: Mapping[str, Resampled]) -> list[Estimate]:
+    def _exposure_ratios(self, drawn: Mapping[str, Resampled]) -> list[AuditEstimate]:
         """Return R_ij for i < j."""
         first, second = np.triu_indices(drawn["merit"].estimate.size, k=1)
         value = exposure_ratios(drawn["exposure"].estimate, drawn["merit"].estimate)[first, second]
         low, high = self._ends(drawn, exposure_ratios, exposure_ratio_bounds)
         ends = low[first, second], high[first, second]
-        return [Estimate(*map(float, row)) for row in zip(value, *ends, strict=True)]
+        return [AuditEstimate(*map(float, row)) for row in zip(value, *ends, strict=True)]
 
-    def _exposure_to_move(self, drawn: Mapping[str, Resampled]) -> Estimate:
+    def _exposure_to_move(self, drawn: Mapping[str, Resampled]) -> AuditEstimate:
         value = exposure_to_move(drawn["exposure"].estimate, drawn["merit"].estimate)
         low, high = self._ends(drawn, exposure_to_move, exposure_to_move_bounds)
-        return Estimate(float(value), float(low), float(high))
+        return AuditEstimate(float(value), float(low), float(high))
 
     def _ends(
         self,
@@ -401,15 +401,15 @@ class _Auditor:
             )
         )
 
-    def _ratios(self, numerator: Resampled, denominator: Resampled) -> list[Estimate]:
+    def _ratios(self, numerator: Resampled, denominator: Resampled) -> list[AuditEstimate]:
         """Return ratios of means with percentile intervals; NaN where the denominator is not above 0."""
         estimate = _ratio(numerator.estimate, denominator.estimate)
         low, high = percentile_interval(_ratio(numerator.means, denominator.means), self.level)
         ends = (np.where(np.isnan(estimate), np.nan, end) for end in (low, high))
-        return [Estimate(*map(float, row)) for row in zip(estimate, *ends, strict=True)]
+        return [AuditEstimate(*map(float, row)) for row in zip(estimate, *ends, strict=True)]
 
 
-def _more(policy: Contributions, logged: Contributions) -> dict[str, Array]:
+def _more(policy: RankingContributions, logged: RankingContributions) -> dict[str, Array]:
     """Return what a policy contributes more than the logged ranking."""
     return {
         "more_utility": _apart(policy.utility, logged.utility),
@@ -440,11 +440,11 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
     return np.asarray(np.where(known, numerator / np.where(known, denominator, 1.0), np.nan))
 
 
-def _turned_over(of: Estimate) -> Estimate:
+def _turned_over(of: AuditEstimate) -> AuditEstimate:
     """Return 1 / x: NaN where x is not above 0, and with no upper end where x may be 0."""
     value, low, high = (
         1 / one if one > 0 else missing
         for one, missing in ((of.value, np.nan), (of.high, np.nan), (of.low, np.inf))
     )
     # nothing is known of the ends of what is not defined
-    return Estimate(value, low, high) if of.value > 0 else Estimate(np.nan, np.nan, np.nan)
+    return AuditEstimate(value, low, high) if of.value > 0 else AuditEstimate(np.nan, np.nan, np.nan)

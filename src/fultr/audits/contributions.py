@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Contributions:
+class RankingContributions:
     """Sums over the impressions of each list, of which every measure is a mean.
 
     Parameters
@@ -75,7 +75,7 @@ class Clicks:
         self.evidence = merit_in_arrays(log, None if log.has_own_weights else position_bias, noise=noise)
         self.last = position_bias.last_position(top_k)
 
-    def of_logged(self) -> Contributions:
+    def of_logged(self) -> RankingContributions:
         """Return what the rankings of the log contribute.
 
         Exposure of an item is its mean over the impressions of the list, so that D is a product of two means:
@@ -88,7 +88,7 @@ class Clicks:
         exposure = self.log.logged_exposure(self.position_bias) / times
         return self._with_exposure(self._logged_utility(), exposure)
 
-    def of_policy(self, ranker: Ranker) -> Contributions:
+    def of_policy(self, ranker: Ranker) -> RankingContributions:
         """Return what a policy would contribute on the same lists."""
         lists = self.log.data
         longest = int(lists.lengths.max())
@@ -97,13 +97,13 @@ class Clicks:
         utility = list_utilities(weights[0], self.evidence)
         return self._with_exposure(utility, weights[1])
 
-    def _with_exposure(self, utility: Array, exposure: Array) -> Contributions:
+    def _with_exposure(self, utility: Array, exposure: Array) -> RankingContributions:
         impressions = self.evidence.impressions[:, None]
         hidden, unknown = unseen_columns(exposure, self.evidence)
         pairs = low = high = pairs_of(list_disparities(exposure, self.evidence))
         if self.evidence.unseen is not None:
             low, high = map(pairs_of, list_disparity_bounds(exposure, self.evidence))
-        return Contributions(
+        return RankingContributions(
             utility=utility[:, None],
             exposure=impressions * group_exposure(exposure, self.evidence),
             merit=group_merit(self.evidence),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fultr.audits.pictures import draw_shares
-from fultr.audits.result import GROUP_MEASURES, Audit, Estimate, RankingAudit
+from fultr.audits.result import GROUP_MEASURES, Audit, AuditEstimate, RankingAudit
 from fultr.files import make_folder, read_json, write_text, written_together
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
@@ -62,7 +62,7 @@ def _pair_rows(audit: Audit) -> Iterator[dict[str, Any]]:
 
 
 def _pairs_of(ranking: RankingAudit) -> Iterator[dict[str, Any]]:
-    nothing = Estimate(math.nan, math.nan, math.nan)
+    nothing = AuditEstimate(math.nan, math.nan, math.nan)
     for number, (pair, (least, most)) in enumerate(zip(ranking.pairs, ranking.pair_ranges, strict=True)):
         more = nothing if ranking.difference is None else ranking.difference.disparities[number]
         yield {
@@ -80,7 +80,7 @@ def _pairs_of(ranking: RankingAudit) -> Iterator[dict[str, Any]]:
         }
 
 
-def _columns(name: str, estimate: Estimate) -> dict[str, float]:
+def _columns(name: str, estimate: AuditEstimate) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 

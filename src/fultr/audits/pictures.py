@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fultr.audits.result import Audit, Estimate
-from fultr.plots import INK, MARKERS, PALETTE, _canvas, _distances, _save
+from fultr.audits.result import Audit, AuditEstimate
+from fultr.plots import INK, MARKERS, PALETTE, canvas_of, distances_to_ends, save_picture
 
 LEAST_HEIGHT, MOST_HEIGHT, HEIGHT_OF_A_POINT, MARGIN = 4.2, 60.0, 0.22, 1.6
 """In inches; the more groups and rankings, the higher the picture."""
@@ -18,7 +18,7 @@ def draw_shares(audit: Audit, path: str | Path) -> Path:
 
     Where a ranking gives exposure in proportion to merit, its points lie at those of the merit.
     """
-    figure, (axes,) = _canvas(path)
+    figure, (axes,) = canvas_of(path)
     groups, rankings = audit.logged.groups, list(audit.rankings.values())
     points = 1 + len(rankings)
     height = MARGIN + HEIGHT_OF_A_POINT * (points + 1) * len(groups)
@@ -44,17 +44,19 @@ def draw_shares(audit: Audit, path: str | Path) -> Path:
     title = f"Merit and exposure by group ({audit.level:.0%} intervals)"
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    return _save(figure, path)
+    return save_picture(figure, path)
 
 
-def _draw(axes: Any, shares: list[Estimate], beside: float, label: str, marker: str, colour: str) -> None:
+def _draw(
+    axes: Any, shares: list[AuditEstimate], beside: float, label: str, marker: str, colour: str
+) -> None:
     """Draw one share of each group, beside the middle of its row; those that are not defined are left out."""
     known = [(row, one) for row, one in enumerate(shares) if not math.isnan(one.value)]
     values = [one.value for _, one in known]
     axes.errorbar(
         values,
         [row + beside for row, _ in known],
-        xerr=_distances(values, ([one.low for _, one in known], [one.high for _, one in known])),
+        xerr=distances_to_ends(values, ([one.low for _, one in known], [one.high for _, one in known])),
         fmt=marker,
         color=colour,
         markersize=9 if marker == "|" else 5,

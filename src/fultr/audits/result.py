@@ -18,7 +18,7 @@ FORMAT = 2
 
 
 @dataclass(frozen=True)
-class Estimate:
+class AuditEstimate:
     """A number from clicks, with the interval that holds the true one at the level of the audit.
 
     NaN is what is not defined, such as exposure for each unit of merit of a group without merit; an interval
@@ -34,7 +34,7 @@ class Estimate:
         return {"value": _plain(self.value), "low": _plain(self.low), "high": _plain(self.high)}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, float | None]) -> Estimate:
+    def from_dict(cls, content: Mapping[str, float | None]) -> AuditEstimate:
         """Make the estimate from what `to_dict` gave."""
         return cls(*(_number(content[name]) for name in ("value", "low", "high")))
 
@@ -62,11 +62,11 @@ class GroupAudit:
 
     name: str
     items: int
-    exposure: Estimate
-    merit: Estimate
-    exposure_per_merit: Estimate
-    exposure_share: Estimate
-    merit_share: Estimate
+    exposure: AuditEstimate
+    merit: AuditEstimate
+    exposure_per_merit: AuditEstimate
+    exposure_share: AuditEstimate
+    merit_share: AuditEstimate
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -76,7 +76,7 @@ class GroupAudit:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> GroupAudit:
         """Make the same from what `to_dict` gave."""
-        estimates = {name: Estimate.from_dict(content[name]) for name in GROUP_MEASURES}
+        estimates = {name: AuditEstimate.from_dict(content[name]) for name in GROUP_MEASURES}
         return cls(str(content["name"]), int(content["items"]), **estimates)
 
 
@@ -100,9 +100,9 @@ class PairAudit:
 
     first: str
     second: str
-    disparity: Estimate
+    disparity: AuditEstimate
     band: tuple[float, float]
-    exposure_ratio: Estimate
+    exposure_ratio: AuditEstimate
     queries: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,9 +123,9 @@ class PairAudit:
         return cls(
             str(content["first"]),
             str(content["second"]),
-            Estimate.from_dict(content["disparity"]),
+            AuditEstimate.from_dict(content["disparity"]),
             (_number(low), _number(high)),
-            Estimate.from_dict(content["exposure_ratio"]),
+            AuditEstimate.from_dict(content["exposure_ratio"]),
             int(content["queries"]),
         )
 
@@ -137,8 +137,8 @@ class Difference:
     `disparities` are those of the pairs of groups, in their order.
     """
 
-    utility: Estimate
-    disparities: tuple[Estimate, ...]
+    utility: AuditEstimate
+    disparities: tuple[AuditEstimate, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -148,8 +148,8 @@ class Difference:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Difference:
         """Make the same from what `to_dict` gave."""
-        pairs = tuple(Estimate.from_dict(one) for one in content["disparities"])
-        return cls(Estimate.from_dict(content["utility"]), pairs)
+        pairs = tuple(AuditEstimate.from_dict(one) for one in content["disparities"])
+        return cls(AuditEstimate.from_dict(content["utility"]), pairs)
 
 
 @dataclass(frozen=True)
@@ -166,10 +166,10 @@ class NewQueries:
 
     queries: int
     impressions: int
-    utility: Estimate
+    utility: AuditEstimate
     pairs: tuple[PairAudit, ...]
-    disparity: Estimate
-    exposure_to_move: Estimate
+    disparity: AuditEstimate
+    exposure_to_move: AuditEstimate
     passes: bool | None
     difference: Difference
 
@@ -192,10 +192,10 @@ class NewQueries:
         return cls(
             queries=int(content["queries"]),
             impressions=int(content["impressions"]),
-            utility=Estimate.from_dict(content["utility"]),
+            utility=AuditEstimate.from_dict(content["utility"]),
             pairs=tuple(PairAudit.from_dict(one) for one in content["pairs"]),
-            disparity=Estimate.from_dict(content["disparity"]),
-            exposure_to_move=Estimate.from_dict(content["exposure_to_move"]),
+            disparity=AuditEstimate.from_dict(content["disparity"]),
+            exposure_to_move=AuditEstimate.from_dict(content["exposure_to_move"]),
             passes=content["passes"],
             difference=Difference.from_dict(content["difference"]),
         )
@@ -264,11 +264,11 @@ class RankingAudit:
     """
 
     name: str
-    utility: Estimate
+    utility: AuditEstimate
     groups: tuple[GroupAudit, ...]
     pairs: tuple[PairAudit, ...]
-    disparity: Estimate
-    exposure_to_move: Estimate
+    disparity: AuditEstimate
+    exposure_to_move: AuditEstimate
     passes: bool | None
     difference: Difference | None
     other_biases: tuple[OtherBias, ...]
@@ -325,11 +325,11 @@ class RankingAudit:
         difference, new = content["difference"], content.get("new_queries")
         return cls(
             name=str(content["name"]),
-            utility=Estimate.from_dict(content["utility"]),
+            utility=AuditEstimate.from_dict(content["utility"]),
             groups=tuple(GroupAudit.from_dict(one) for one in content["groups"]),
             pairs=tuple(PairAudit.from_dict(one) for one in content["pairs"]),
-            disparity=Estimate.from_dict(content["disparity"]),
-            exposure_to_move=Estimate.from_dict(content["exposure_to_move"]),
+            disparity=AuditEstimate.from_dict(content["disparity"]),
+            exposure_to_move=AuditEstimate.from_dict(content["exposure_to_move"]),
             passes=content["passes"],
             difference=None if difference is None else Difference.from_dict(difference),
             other_biases=tuple(OtherBias.from_dict(one) for one in content["other_biases"]),

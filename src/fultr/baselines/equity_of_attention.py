@@ -192,7 +192,7 @@ class AttentionStream:
         return np.asarray(sums[1:], dtype=np.float64)
 
 
-class Measured(NamedTuple):
+class AttentionMeasures(NamedTuple):
     """A ranking, by the place of each item, with its cost and its DCG."""
 
     place: NDArray[np.int64]
@@ -218,18 +218,18 @@ class TradeOff:
         self.costs = np.multiply.outer(cost, examination)
         self.gains = np.multiply.outer(relevance, utility)
 
-    def measured(self, place: NDArray[np.int64]) -> Measured:
+    def measured(self, place: NDArray[np.int64]) -> AttentionMeasures:
         """Return a ranking with its cost and DCG."""
         cost, gain = self.costs[self.items, place].sum(), self.gains[self.items, place].sum()
-        return Measured(place, float(cost), float(gain))
+        return AttentionMeasures(place, float(cost), float(gain))
 
-    def best(self, cost_weight: float, dcg_weight: float) -> Measured:
+    def best(self, cost_weight: float, dcg_weight: float) -> AttentionMeasures:
         """Return the ranking of least `cost_weight` cost - `dcg_weight` DCG."""
         return self.measured(linear_sum_assignment(cost_weight * self.costs - dcg_weight * self.gains)[1])
 
     def least_cost(
-        self, start: Measured, least_dcg: float, balance: float = -np.inf
-    ) -> tuple[Measured, Measured | None]:
+        self, start: AttentionMeasures, least_dcg: float, balance: float = -np.inf
+    ) -> tuple[AttentionMeasures, AttentionMeasures | None]:
         """Return the least costly ranking that keeps to a DCG, and whose cost is not below the balance.
 
         Only rankings that are best for some price mu of DCG are looked at: the corners of the lower boundary
@@ -240,7 +240,7 @@ class TradeOff:
         """
         kept, beyond = self.best(NEXT_TO_NOTHING, 1.0), self.best(1.0, NEXT_TO_NOTHING)
 
-        def keeps(one: Measured) -> bool:
+        def keeps(one: AttentionMeasures) -> bool:
             return one.dcg >= least_dcg - ROUNDING * (1 + least_dcg)
 
         if not keeps(kept) or kept.cost < balance:

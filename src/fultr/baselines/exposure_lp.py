@@ -134,7 +134,7 @@ class ExposureLP(PostProcessing):
         plans = self._plans(data, different)
         return _drawn([plans[number] for number in which.tolist()], rng)
 
-    def _plans(self, data: RankingDataset, lists: NDArray[np.int64]) -> list[Plan]:
+    def _plans(self, data: RankingDataset, lists: NDArray[np.int64]) -> list[RankingPlan]:
         """Solve some lists; those with the same items, as far as it matters, are solved together."""
         self.check()
         relevance = self.predict(data)
@@ -152,7 +152,7 @@ class ExposureLP(PostProcessing):
             if key not in solved:
                 programme = Programme(kinds[:, 0].astype(np.int64), kinds[:, 1], count, examination)
                 solved[key] = Mixture(programme.solved(self.slack), count)
-            plans.append(Plan(solved[key], kind.reshape(-1)))
+            plans.append(RankingPlan(solved[key], kind.reshape(-1)))
         return plans
 
 
@@ -193,7 +193,7 @@ class Mixture:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RankingPlan:
     """The solution for one list: a mixture, and the kind of each of its items."""
 
     mixture: Mixture
@@ -218,7 +218,7 @@ class Plan:
         return np.asarray(rankings[which, self.order])
 
 
-def _drawn(plans: list[Plan], rng: np.random.Generator) -> NDArray[np.int32]:
+def _drawn(plans: list[RankingPlan], rng: np.random.Generator) -> NDArray[np.int32]:
     drawn = [plan.draw(uniform) for plan, uniform in zip(plans, rng.random(len(plans)), strict=True)]
     return np.concatenate([np.empty(0, dtype=np.int32), *drawn])
 

@@ -18,12 +18,11 @@ from fultr.errors import InputError
 from fultr.expectation import dcg_weights
 from fultr.policy import MLPScorer
 from fultr.policy.plackett_luce import rank_positions
-from fultr.training.fair_ranker import FairRanker
 from fultr.training.impressions import ORDER_OF_EPOCH, batch_scorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import check_settings, refuse_trees
+from fultr.training.settings import refuse_trees
 from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
@@ -146,7 +145,7 @@ class LambdaRank(TrainableRanker):
 
     def _check(self, source: Source) -> None:
         refuse_trees(self.model, "LambdaRank")
-        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+        self.check()
         if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")
 
@@ -212,7 +211,7 @@ class Training:
 
     def run(self, l2: float) -> Trained:
         """Train until validation gains no more, and return the best; or for a fixed time."""
-        ascent = Ascent(self.impressions, self.model, l2, self.seed)
+        ascent = LambdaAscent(self.impressions, self.model, l2, self.seed)
         if self.judge is None:
             ascent.advance(ROUNDS_WITHOUT_VALIDATION * self.epochs_a_round, self.batch_size)
             return Trained(ascent.parameters, ascent.epochs, 0.0)
@@ -228,7 +227,7 @@ class Training:
         return best
 
 
-class Ascent:
+class LambdaAscent:
     """Parameters on their way up the mean over impressions of - sum_ij delta_ij log(1 + exp(s_j - s_i)).
 
     delta_ij, what a swap of the two would change, is taken as it is at each step, as if it were constant.

@@ -70,6 +70,13 @@ class PostProcessing(TrainableRanker):
         if isinstance(trained, RelevanceRegression):
             self.regression_ = trained
 
+    def restore(self) -> None:
+        """Make the regression again, after a policy was loaded."""
+        settings = {name: getattr(self, name) for name in ("model", "l2", "valid_share", "seed")}
+        regression = RelevanceRegression(position_bias=self.position_bias_, **settings)
+        regression.adopt_from(self)
+        self.regression_ = regression
+
     @property
     def needs_relevance(self) -> bool:
         """Whether it ranks by the relevance that lists have."""

@@ -9,18 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from torch import Tensor, nn
+from torch import Tensor
 
 from fultr.click_model import PositionBias
 from fultr.data import Counts, RankingDataset, Source
 from fultr.errors import InputError
 from fultr.estimators import evidence_from_clicks, evidence_from_relevance
-from fultr.policy import LinearScorer, MLPScorer
+from fultr.policy import LinearScorer, MLPScorer, Probability, Shifted
 from fultr.training import lbfgs
-from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import Model, ModuleModel, ScaledScorer, Scaling
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import check_settings
 from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
@@ -135,11 +133,14 @@ class RelevanceRegression(TrainableRanker):
             found[name] = float(estimated[own].sum() - true) / true if true > 0 else float("nan")
         return found
 
-    def _check(self, source: Source, valid: Source | None) -> None:
-        # what FairRanker has besides is as it is by default
-        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+    def check(self) -> None:
+        """Refuse settings that can be right for no data."""
+        super().check()
         if not isinstance(self.model, str):
             raise InputError("must be 'linear' or 'mlp'", column="model", value=self.model)
+
+    def _check(self, source: Source, valid: Source | None) -> None:
+        self.check()
         if not source.data.features.shape[1]:
             raise InputError("there are no features to tell relevance by", column="features")
         single = self.l2 is not None and np.size(self.l2) == 1
@@ -161,33 +162,6 @@ class RelevanceRegression(TrainableRanker):
         if asked is None:
             asked = L2_TOGETHER if model.together else L2_ONE_BY_ONE
         return np.atleast_1d(np.asarray(asked, dtype=np.float64))
-
-
-class Shifted(nn.Module):
-    """A scorer with a constant added, which matters where a score means something by itself."""
-
-    def __init__(self, scorer: nn.Module, constant: float = 0.0) -> None:
-        super().__init__()
-        self.scorer = scorer
-        self.constant = nn.Parameter(torch.tensor(float(constant)))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the scores, (...), of items with the given features, (..., d)."""
-        scores: Tensor = self.scorer(features)
-        return scores + self.constant
-
-
-class Probability(nn.Module):
-    """The sigmoid of a scorer's scores, in double precision, where it is 0 or 1 later than in single."""
-
-    def __init__(self, scorer: nn.Module) -> None:
-        super().__init__()
-        self.scorer = scorer
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the probabilities, (...), of items with the given features, (..., d)."""
-        scores: Tensor = self.scorer(features)
-        return torch.sigmoid(scores.double())
 
 
 class LinearWithConstant(Model):
@@ -269,7 +243,7 @@ class RegressionTask:
         return float(logit(np.clip(mean, LEAST_START, 1 - LEAST_START)))
 
 
-class Slopes(NamedTuple):
+class RegressionSlopes(NamedTuple):
     """The derivative of the loss by the score of each row: (configurations, rows)."""
 
     by_score: Array
@@ -283,7 +257,7 @@ class RegressionLoss:
         self.model = model
         self.l2 = l2
 
-    def value(self, points: Array, which: NDArray[np.int64]) -> tuple[Array, Slopes]:
+    def value(self, points: Array, which: NDArray[np.int64]) -> tuple[Array, RegressionSlopes]:
         """Return the losses of problems `which`, and their slopes by the scores."""
         task, rows = self.task, self.task.data.rows
         value, by_score = np.zeros(which.size), np.empty((which.size, rows))
@@ -294,9 +268,9 @@ class RegressionLoss:
             change = relevance * (1 - relevance)
             by_score[:, block] = 2 * (seen * relevance - weight) * change / task.total
         cost = self.l2[which] / 2 * (points[:, 1:] ** 2).sum(axis=1)
-        return value / task.total + cost, Slopes(by_score)
+        return value / task.total + cost, RegressionSlopes(by_score)
 
-    def gradient(self, points: Array, which: NDArray[np.int64], known: Slopes) -> Array:
+    def gradient(self, points: Array, which: NDArray[np.int64], known: RegressionSlopes) -> Array:
         """Return the gradients there."""
         found = self.l2[which, None] * points
         found[:, 0] = 0.0  # the constant is free

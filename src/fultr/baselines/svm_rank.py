@@ -19,10 +19,8 @@ from fultr.data import Source
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
 from fultr.policy.plackett_luce import rank_positions
-from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import LinearModel, Model, Scaling
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import check_settings
 from fultr.training.sources import position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 
@@ -79,8 +77,7 @@ class SVMRank(TrainableRanker):
 
     def _checked(self, source: Source, valid: Source | None) -> Array:
         """Refuse what cannot be trained with, and return the costs of large weights, largest first."""
-        # what FairRanker has besides is as it is by default
-        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+        self.check()
         if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")
         if valid is None and not self.valid_share and (self.l2 is None or np.size(self.l2) != 1):

@@ -315,11 +315,11 @@ def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
 
 
-def _with_interval(one: fultr.audits.Estimate) -> str:
+def _with_interval(one: fultr.audits.AuditEstimate) -> str:
     return f"{_number(one.value)} {_interval(one)}"
 
 
-def _interval(one: fultr.audits.Estimate) -> str:
+def _interval(one: fultr.audits.AuditEstimate) -> str:
     return _ends(one.low, one.high)
 
 
@@ -327,7 +327,7 @@ def _ends(*ends: float) -> str:
     return f"[{', '.join(map(_number, ends))}]"
 
 
-def _shares(one: fultr.audits.Estimate) -> tuple[str, str]:
+def _shares(one: fultr.audits.AuditEstimate) -> tuple[str, str]:
     """Return a share and its interval."""
     value, low, high = ("-" if part != part else f"{part:.1%}" for part in (one.value, one.low, one.high))
     return value, f"[{low}, {high}]"

@@ -53,7 +53,9 @@ def warn_of_modes(
     )
 
 
-def warn_of_modes_by_exposure(ranker: fultr.FairRanker, data: fultr.RankingDataset, scores: Array) -> None:
+def warn_of_modes_by_exposure(
+    ranker: fultr.training.TrainableRanker, data: fultr.RankingDataset, scores: Array
+) -> None:
     """Say what share of exposure groups have if a policy draws rankings, and if it does not."""
     names = data.group_names
     if len(names) < 2:

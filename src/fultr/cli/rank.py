@@ -82,6 +82,12 @@ def rank(
     chosen = _checked_format(policy, items, out, form, json=json)
     _check_one({"--samples": samples, "--rotate": rotate, "--deterministic": deterministic or None})
     ranker = load_policy(policy)
+    if not ranker.stochastic or hasattr(ranker, "position_probabilities"):
+        problem = (
+            f"holds a {type(ranker).__name__}, whose rankings are not drawn from its scores alone; rank with"
+            " it in Python, by its rank or sample_rankings"
+        )
+        raise InputError(problem, file=policy)
     data, scores = _scored_items(items, ranker)
     used = None if deterministic else secrets.randbelow(1 << 32) if seed is None else seed
     if deterministic:
@@ -111,7 +117,7 @@ def _check_one(given: dict[str, int | None]) -> None:
         raise InputError(f"give {names[0]} or {names[1]}, not both")
 
 
-def load_policy(path: Path) -> fultr.FairRanker:
+def load_policy(path: Path) -> fultr.training.TrainableRanker:
     """Load a saved policy, or that of a run from its folder."""
     file = path
     with suppress(OSError):  # of a name that is too long, which reading says better
@@ -126,7 +132,8 @@ def load_policy(path: Path) -> fultr.FairRanker:
             " from the command line; use fultr.load(path, module=...) in Python"
         )
         raise InputError(problem, file=file)
-    return fultr.load(file)
+    ranker: fultr.training.TrainableRanker = fultr.load(file)
+    return ranker
 
 
 def _checked_format(
@@ -145,7 +152,7 @@ def _checked_format(
     return chosen
 
 
-def _scored_items(path: Path, ranker: fultr.FairRanker) -> tuple[fultr.RankingDataset, Array]:
+def _scored_items(path: Path, ranker: fultr.training.TrainableRanker) -> tuple[fultr.RankingDataset, Array]:
     """Return the items, and the score of each."""
     file, wanted = existing_file(path), ranker.known_features
     ending = file.suffix.lower()

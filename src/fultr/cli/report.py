@@ -45,7 +45,7 @@ def report(
     fultr.reports.check_page(out)
     content = fultr.reports.read_result(source)
     given: dict[str, Any] = {"log": None, "valid": None, "missing": ()}
-    if isinstance(content, fultr.reports.Run):
+    if isinstance(content, fultr.reports.TrainingRun):
         given = _inputs_of(content, log)
     elif log is not None:
         raise InputError("--log is for the report of a run; an audit holds all that its report says")
@@ -66,7 +66,7 @@ def report(
     say(f"wrote {out}")
 
 
-def _inputs_of(run: fultr.reports.Run, log: Path | None) -> dict[str, Any]:
+def _inputs_of(run: fultr.reports.TrainingRun, log: Path | None) -> dict[str, Any]:
     """Return what a run was trained on and validated by, as far as it is still there, and what is missing."""
     located = fultr.reports.find_inputs(run, log)
     given: dict[str, Any] = {
@@ -85,7 +85,7 @@ def _inputs_of(run: fultr.reports.Run, log: Path | None) -> dict[str, Any]:
 
 
 def _read(
-    run: fultr.reports.Run, located: fultr.reports.Located, log: Path
+    run: fultr.reports.TrainingRun, located: fultr.reports.Located, log: Path
 ) -> tuple[fultr.data.Source, fultr.data.Source | None]:
     how = {name: run.inputs[name] for name in LogReading().arguments() if name in run.inputs}
     reading = LogReading(**{**how, "items": located.items})

@@ -59,7 +59,7 @@ from fultr.cli.training_options import (
     numbers_of,
     tree_settings,
 )
-from fultr.cli.training_run import Place, run_training
+from fultr.cli.training_run import RunLocation, run_training
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,7 +152,7 @@ def sweep(
         return write_frontier(front, folder.path)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
-    found = run_training("sweep", ranker, further, inputs, Place(out, resume, checkpoint_every), train)
+    found = run_training("sweep", ranker, further, inputs, RunLocation(out, resume, checkpoint_every), train)
     if json:
         print_json({"run": str(out), **found})
         return

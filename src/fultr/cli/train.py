@@ -63,7 +63,7 @@ from fultr.cli.training_options import (
     numbers_of,
     tree_settings,
 )
-from fultr.cli.training_run import Place, run_training
+from fultr.cli.training_run import RunLocation, run_training
 from fultr.errors import InputError
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def train(
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
     try:
-        found = run_training("train", ranker, {}, inputs, Place(out, resume, checkpoint_every), fit)
+        found = run_training("train", ranker, {}, inputs, RunLocation(out, resume, checkpoint_every), fit)
     except fultr.UnsupportedLimitError as error:
         if json:
             print_json({"run": None, "refused": error.to_dict()})

@@ -337,7 +337,7 @@ class Inputs:
 
     def _check_trainable(self, ranker: fultr.FairRanker, content: Content) -> None:
         """Refuse what cannot be trained on, by the names of options."""
-        fultr.training.check_settings(ranker.get_params(deep=False))
+        ranker.check()
         if not content.data.features.shape[1]:
             problem = "has no features to score items by; name their columns with --features, or --items"
             raise InputError(problem, file=self.log)

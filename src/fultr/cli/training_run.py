@@ -55,7 +55,7 @@ class _Signalled(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Place:
+class RunLocation:
     """Where a run is kept, and how."""
 
     out: Path
@@ -68,7 +68,7 @@ def run_training(
     ranker: fultr.FairRanker,
     further: dict[str, Any],
     inputs: Inputs,
-    place: Place,
+    place: RunLocation,
     train: Training,
 ) -> dict[str, Any]:
     """Train in a run folder, or go on, and return the results; those of a finished run are just read.

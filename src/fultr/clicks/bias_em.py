@@ -18,7 +18,7 @@ from fultr.clicks.bias_pairs import Pairs, linked_to_first, pair_residuals, pair
 from fultr.clicks.bias_resampling import (
     BiasOptions,
     Blocks,
-    Finding,
+    ResampledEvidence,
     Settings,
     blocks_of,
     drawn_sums,
@@ -94,7 +94,7 @@ def estimate_bias_em(
     drawn = drawn_sums(both, settings.resamples, settings.rng)
     resampled = logs + drawn[:, : known.size] - influence.sum(axis=0)
     drawn_tables = drawn[:, known.size :].reshape(-1, *tables.shape[1:])
-    return Finding(
+    return ResampledEvidence(
         method="em",
         impressions=impressions,
         clicks=clicks,

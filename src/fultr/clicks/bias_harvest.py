@@ -12,7 +12,7 @@ from fultr.clicks.bias_estimate import BiasEstimate
 from fultr.clicks.bias_pairs import fitted_logs, linked_to_first, pair_residuals, pairs_of
 from fultr.clicks.bias_resampling import (
     BiasOptions,
-    Finding,
+    ResampledEvidence,
     blocks_of,
     drawn_sums,
     refuse_unusable,
@@ -82,7 +82,7 @@ def estimate_bias_harvest(
     tables = pairs.tables_of(known)
     whole, drawn = tables.sum(axis=0), drawn_sums(tables, settings.resamples, settings.rng)
     logs, resampled = fitted_logs(whole), fitted_logs(drawn)
-    return Finding(
+    return ResampledEvidence(
         method="harvest",
         impressions=impressions,
         clicks=clicks,

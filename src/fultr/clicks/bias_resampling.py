@@ -140,7 +140,7 @@ def residual_test(residual: Array, resampled: Array) -> GoodnessOfFit | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class ResampledEvidence:
     """What a method found, before it is summed up.
 
     Parameters

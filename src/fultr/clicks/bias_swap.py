@@ -13,7 +13,7 @@ from fultr.clicks.bias_cells import of_impressions, refuse_dropped
 from fultr.clicks.bias_estimate import BiasEstimate
 from fultr.clicks.bias_resampling import (
     BiasOptions,
-    Finding,
+    ResampledEvidence,
     blocks_of,
     drawn_sums,
     refuse_unusable,
@@ -84,7 +84,7 @@ def estimate_bias_swap(
     found = SwapCounts(sums.table[known[1:]])
     experiments = sums.shown.sum(axis=1)
     experiments[:1] = np.count_nonzero(position_drawn > NO_PART)
-    return Finding(
+    return ResampledEvidence(
         method="swap",
         impressions=impressions,
         clicks=clicks,

@@ -12,7 +12,7 @@ from fultr.experiments.results import LARGEST_LAMBDA, PARTS, Array, Plan, Result
 from fultr.experiments.runs import Run
 from fultr.experiments.statistics import TOWARDS_ZERO, estimate, ratio, slopes
 from fultr.experiments.verdicts import (
-    Finding,
+    EffectFinding,
     Verdict,
     above_zero,
     below_zero,
@@ -67,7 +67,7 @@ def _judge(results: Results) -> list[Verdict]:
     return verdicts
 
 
-Claim = tuple[str, str, tuple[Finding, ...], str]
+Claim = tuple[str, str, tuple[EffectFinding, ...], str]
 
 
 def _squares(results: Results, part: str, method: str) -> Array:
@@ -129,7 +129,7 @@ def utilities_at(levels: Array, roots: Array, utilities: Array) -> Array:
     return np.array(found)
 
 
-def _unfair(results: Results, part: str, method: str, title: str) -> list[Finding]:
+def _unfair(results: Results, part: str, method: str, title: str) -> list[EffectFinding]:
     """Compare the lowest disparity of a method that is to fail with FULTR's, and with where it starts."""
     clicks, first = clicks_of(results.plan), results.plan.trade_offs(method)[0]
     _, ours = results.lowest(part, "fultr", clicks)

@@ -19,7 +19,7 @@ from fultr.experiments.methods import L2_OF_PAPER
 from fultr.experiments.protocols import HIGH, LOW, side_by_side
 from fultr.experiments.results import Plan, Results
 from fultr.experiments.runs import Archive, Reporter, Row, Run, perform_all
-from fultr.experiments.verdicts import ENOUGH_SPLITS, Finding, Verdict
+from fultr.experiments.verdicts import ENOUGH_SPLITS, EffectFinding, Verdict
 from fultr.experiments.worlds import check_data
 from fultr.files import make_folder, write_text
 
@@ -248,7 +248,7 @@ def _rounded(row: Row, name: str) -> str:
     return f"{text} [{row[name + LOW]:.3g}, {row[name + HIGH]:.3g}]" if name + LOW in row else text
 
 
-def _cells(finding: Finding) -> list[str]:
+def _cells(finding: EffectFinding) -> list[str]:
     found = finding.to_dict()
     value = "-" if found["value"] is None else f"{found['value']:.4g}"
     interval = "-" if found["interval"] is None else "[{:.4g}, {:.4g}]".format(*found["interval"])

@@ -16,7 +16,7 @@ ENOUGH_SPLITS = 10
 
 
 @dataclass(frozen=True)
-class Finding:
+class EffectFinding:
     """One comparison: what was measured, its interval, and what it says of the claim."""
 
     effect: str
@@ -44,7 +44,7 @@ class Verdict:
     statement: str
     data: str
     part: str
-    findings: tuple[Finding, ...]
+    findings: tuple[EffectFinding, ...]
     note: str = ""
     outcome: str = field(init=False)
 
@@ -77,33 +77,33 @@ def all_of(outcomes: Sequence[str]) -> str:
     return HOLDS if all(outcome == HOLDS for outcome in outcomes) else UNDECIDED
 
 
-def above_zero(effect: str, measured: Estimate) -> Finding:
+def above_zero(effect: str, measured: Estimate) -> EffectFinding:
     """Claim that the effect is above 0."""
     outcome = HOLDS if measured.above else FAILS if measured.below else UNDECIDED
-    return Finding(effect, measured, outcome)
+    return EffectFinding(effect, measured, outcome)
 
 
-def below_zero(effect: str, measured: Estimate) -> Finding:
+def below_zero(effect: str, measured: Estimate) -> EffectFinding:
     """Claim that the effect is below 0."""
     outcome = HOLDS if measured.below else FAILS if measured.above else UNDECIDED
-    return Finding(effect, measured, outcome)
+    return EffectFinding(effect, measured, outcome)
 
 
-def not_reduced(effect: str, measured: Estimate, start: float) -> Finding:
+def not_reduced(effect: str, measured: Estimate, start: float) -> EffectFinding:
     """Claim that a change from `start` is no reduction: not below 0, and not by half in any case."""
     if measured.below:
-        return Finding(effect, measured, FAILS)
-    return Finding(effect, measured, HOLDS if measured.low > -start / 2 else UNDECIDED)
+        return EffectFinding(effect, measured, FAILS)
+    return EffectFinding(effect, measured, HOLDS if measured.low > -start / 2 else UNDECIDED)
 
 
-def differs(effect: str, measured: Estimate) -> Finding:
+def differs(effect: str, measured: Estimate) -> EffectFinding:
     """Claim that the effect is not 0."""
-    return Finding(effect, measured, HOLDS if measured.above or measured.below else UNDECIDED)
+    return EffectFinding(effect, measured, HOLDS if measured.above or measured.below else UNDECIDED)
 
 
-def inside(effect: str, measured: Estimate, low: float, high: float = math.inf) -> Finding:
+def inside(effect: str, measured: Estimate, low: float, high: float = math.inf) -> EffectFinding:
     """Claim that the effect lies between two bounds."""
     if measured.low >= low and measured.high <= high:
-        return Finding(effect, measured, HOLDS)
+        return EffectFinding(effect, measured, HOLDS)
     outside = measured.high < low or measured.low > high
-    return Finding(effect, measured, FAILS if outside else UNDECIDED)
+    return EffectFinding(effect, measured, FAILS if outside else UNDECIDED)

@@ -15,7 +15,7 @@ from .ranking_files import TABLE_ENDINGS, ShownItems, read_scored, write_ranking
 from .ranking_formats import RankingFormat, format_of
 from .ranking_svm import RankingSVM
 from .rotation import expected_exposure, rotated_positions
-from .scorers import GroupBlind, LinearScorer, MLPScorer, TorchPolicy
+from .scorers import GroupBlind, LinearScorer, MLPScorer, Probability, Shifted, TorchPolicy
 from .trees import SummedScorer, Trees, TreeScorer
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "LinearScorer",
     "MLPScorer",
     "PlackettLuce",
+    "Probability",
     "RandomRanking",
     "RankingEntropy",
     "RankingFormat",
@@ -34,6 +35,7 @@ __all__ = [
     "RankingSampler",
     "ScoredPolicy",
     "Scorer",
+    "Shifted",
     "ShownItems",
     "SummedScorer",
     "TorchPolicy",

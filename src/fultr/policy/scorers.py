@@ -227,3 +227,30 @@ def _refuse_other_width(features: Tensor, wanted: int) -> None:
     width = features.shape[-1] if features.ndim else 0
     if width != wanted:
         raise InputError(f"the scorer takes {wanted} features", column="features", value=width)
+
+
+class Shifted(nn.Module):
+    """A scorer with a constant added, which matters where a score means something by itself."""
+
+    def __init__(self, scorer: nn.Module, constant: float = 0.0) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.constant = nn.Parameter(torch.tensor(float(constant)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the scores, (...), of items with the given features, (..., d)."""
+        scores: Tensor = self.scorer(features)
+        return scores + self.constant
+
+
+class Probability(nn.Module):
+    """The sigmoid of a scorer's scores, in double precision, where it is 0 or 1 later than in single."""
+
+    def __init__(self, scorer: nn.Module) -> None:
+        super().__init__()
+        self.scorer = scorer
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the probabilities, (...), of items with the given features, (..., d)."""
+        scores: Tensor = self.scorer(features)
+        return torch.sigmoid(scores.double())

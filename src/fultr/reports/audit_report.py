@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fultr.audits import LOGGED, Audit, RankingAudit
-from fultr.reports.content import Part, Ranking, Report, shortened
+from fultr.reports.content import DataPart, Ranking, Report, shortened
 from fultr.reports.run_report import POSITIONS, formula_of, measured_by_audit
 from fultr.reports.sentences import number_text, summary_of_audit
 
@@ -25,7 +25,7 @@ SOURCES = {
 
 def report_on_audit(audit: Audit, place: str | Path) -> Report:
     """Say what an audit found; `place` is where it is kept."""
-    part = Part(AUDITED, "audited clicks", "the clicks of the audit", audit.max_disparity)
+    part = DataPart(AUDITED, "audited clicks", "the clicks of the audit", audit.max_disparity)
     rankings = tuple(_ranking(one, part) for one in audit.rankings.values())
     policies = [one for one in rankings if one.kind == "policy"] or list(rankings)
     useful = max(policies, key=lambda one: one.measured[part.key].utility.value)
@@ -53,7 +53,7 @@ def report_on_audit(audit: Audit, place: str | Path) -> Report:
     )
 
 
-def _ranking(found: RankingAudit, part: Part) -> Ranking:
+def _ranking(found: RankingAudit, part: DataPart) -> Ranking:
     logged = found.name == LOGGED
     facts = []
     if found.difference is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fultr.audits import Estimate
+from fultr.audits import AuditEstimate
 
 LONGEST_NAME = 80
 """Characters of a name from data that are shown."""
@@ -15,7 +15,7 @@ LONGEST_NAME = 80
 MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
 
 
-NOT_KNOWN = Estimate(math.nan, math.nan, math.nan)
+NOT_KNOWN = AuditEstimate(math.nan, math.nan, math.nan)
 
 
 def shortened(name: object) -> str:
@@ -32,15 +32,15 @@ def shortened(name: object) -> str:
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
-def exactly(value: float | None) -> Estimate:
+def exactly(value: float | None) -> AuditEstimate:
     """Return a number that has no interval; None stands for one that is not known."""
-    return Estimate(math.nan if value is None else float(value), math.nan, math.nan)
+    return AuditEstimate(math.nan if value is None else float(value), math.nan, math.nan)
 
 
-def within(value: float | None, bounds: Sequence[float | None] | None) -> Estimate:
+def within(value: float | None, bounds: Sequence[float | None] | None) -> AuditEstimate:
     """Return a number with its interval, if it has one."""
     low, high = (None, None) if bounds is None else bounds
-    return Estimate(*(math.nan if one is None else float(one) for one in (value, low, high)))
+    return AuditEstimate(*(math.nan if one is None else float(one) for one in (value, low, high)))
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Group:
     """What a group of items has under a ranking; see `fultr.evaluation.Evaluation`."""
 
     name: str
-    exposure: Estimate
-    merit: Estimate
-    exposure_per_merit: Estimate
-    exposure_share: Estimate
-    merit_share: Estimate
+    exposure: AuditEstimate
+    merit: AuditEstimate
+    exposure_per_merit: AuditEstimate
+    exposure_share: AuditEstimate
+    merit_share: AuditEstimate
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -74,8 +74,8 @@ class Pair:
 
     first: str
     second: str
-    disparity: Estimate
-    exposure_ratio: Estimate = NOT_KNOWN
+    disparity: AuditEstimate
+    exposure_ratio: AuditEstimate = NOT_KNOWN
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -88,15 +88,15 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRanking:
     """What a ranking achieves on some clicks; no groups and pairs where nothing is known of them."""
 
-    utility: Estimate
-    disparity: Estimate
+    utility: AuditEstimate
+    disparity: AuditEstimate
     groups: tuple[Group, ...] = ()
     pairs: tuple[Pair, ...] = ()
     passes: bool | None = None
-    exposure_to_move: Estimate = NOT_KNOWN
+    exposure_to_move: AuditEstimate = NOT_KNOWN
 
     def to_dict(self, detail: Detail) -> dict[str, Any]:
         """Return everything as plain values; of many pairs, those with the largest disparity."""
@@ -135,7 +135,7 @@ class Ranking:
     key: str
     name: str
     kind: Literal["logged", "policy"]
-    measured: Mapping[str, Measured]
+    measured: Mapping[str, MeasuredRanking]
     facts: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self, detail: Detail) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Part:
+class DataPart:
     """Clicks that rankings are measured on."""
 
     key: str
@@ -236,7 +236,7 @@ class Report:
     title: str
     source: str
     summary: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[DataPart, ...]
     rankings: tuple[Ranking, ...]
     picked: str
     reference: str

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fultr.errors import InputError
 from fultr.files import atomic_write
-from fultr.reports.content import Detail, Measured, Part, Ranking, Report
+from fultr.reports.content import DataPart, Detail, MeasuredRanking, Ranking, Report
 from fultr.reports.sentences import NOT_KNOWN, number_text
 
 LARGEST = 2_000_000
@@ -136,7 +136,7 @@ def _table(name: str, caption: str, heads: Sequence[str], rows: Iterable[str], k
     )
 
 
-def _table_of_part(report: Report, part: Part) -> str:
+def _table_of_part(report: Report, part: DataPart) -> str:
     shown = [one for one in report.rankings if part.key in one.measured]
     judged = any(one.measured[part.key].passes is not None for one in shown)
     heads = ["Ranking", "Utility", "Disparity", *(["Limit"] if judged else [])]
@@ -144,7 +144,7 @@ def _table_of_part(report: Report, part: Part) -> str:
     return _table(f"table-{part.key}", f"On {part.name}: {part.about}", heads, rows)
 
 
-def _row(ranking: Ranking, part: Part, *, first: bool, judged: bool) -> str:
+def _row(ranking: Ranking, part: DataPart, *, first: bool, judged: bool) -> str:
     found = ranking.measured[part.key]
     address = escaped(f"#{ranking.key}" + ("" if first else f"&on={part.key}"))
     cells = [
@@ -158,7 +158,7 @@ def _row(ranking: Ranking, part: Part, *, first: bool, judged: bool) -> str:
     )
 
 
-def _verdict(found: Measured) -> str:
+def _verdict(found: MeasuredRanking) -> str:
     return NOT_KNOWN if found.passes is None else "kept" if found.passes else "not kept"
 
 

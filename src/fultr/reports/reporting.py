@@ -15,14 +15,14 @@ from fultr.reports.audit_report import report_on_audit
 from fultr.reports.content import Report
 from fultr.reports.page import write_report
 from fultr.reports.run_report import report_on_run
-from fultr.reports.runs import Run, read_run
+from fultr.reports.runs import TrainingRun, read_run
 from fultr.training.run_folder import CONFIG
 
 SUFFIXES = (".html", ".htm")
 
 
 def report(
-    found: str | Path | Run | Audit,
+    found: str | Path | TrainingRun | Audit,
     out: str | Path | None = None,
     *,
     log: Source | None = None,
@@ -47,11 +47,11 @@ def report(
     """
     if out is not None:
         check_page(out)
-    content = found if isinstance(found, (Run, Audit)) else read_result(found)
+    content = found if isinstance(found, (TrainingRun, Audit)) else read_result(found)
     if isinstance(content, Audit) and not (log is None and valid is None):
         problem = "is for the report of a run; an audit holds all that its report says"
         raise InputError(problem, column="log")
-    source = "audit" if isinstance(found, (Run, Audit)) else found
+    source = "audit" if isinstance(found, (TrainingRun, Audit)) else found
     made = make_report(content, source, log=log, valid=valid, seed=seed, progress=progress)
     if out is not None:
         write_report(made, out)
@@ -59,7 +59,7 @@ def report(
 
 
 def make_report(
-    content: Run | Audit,
+    content: TrainingRun | Audit,
     source: str | Path,
     *,
     log: Source | None = None,
@@ -80,7 +80,7 @@ def check_page(out: str | Path) -> None:
         raise InputError("a report is an .html file; name it so", file=out)
 
 
-def read_result(source: str | Path) -> Run | Audit:
+def read_result(source: str | Path) -> TrainingRun | Audit:
     """Read the folder of a run or of an audit, or the file of an audit."""
     path = Path(source)
     try:

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from fultr.arguments import Progress
-from fultr.audits import LOGGED, Estimate, RankingAudit, audit
+from fultr.audits import LOGGED, AuditEstimate, RankingAudit, audit
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.readiness import judge_readiness
 from fultr.data import CountsOrLabels, RankingDataset, Source
@@ -19,10 +19,10 @@ from fultr.evaluation import evaluate
 from fultr.logs import inspect_dataset
 from fultr.reports.content import (
     MEASURES,
+    DataPart,
     Group,
-    Measured,
+    MeasuredRanking,
     Pair,
-    Part,
     Ranking,
     Report,
     best_under,
@@ -31,7 +31,7 @@ from fultr.reports.content import (
     within,
 )
 from fultr.reports.examples import examples_of
-from fultr.reports.runs import Run, TrainedPolicy
+from fultr.reports.runs import TrainedPolicy, TrainingRun
 from fultr.reports.sentences import number_of, summary_of_run
 from fultr.training.fair_ranker import PAPER_SHARE
 from fultr.training.sources import noise_of, with_validation
@@ -50,7 +50,7 @@ FEW_POSITIONS = 20
 
 
 def report_on_run(
-    run: Run,
+    run: TrainingRun,
     source: Source | None = None,
     valid: Source | None = None,
     *,
@@ -125,19 +125,21 @@ def _about_examples(part: str, seed: int) -> str:
     )
 
 
-def _parts(run: Run) -> Iterator[Part]:
+def _parts(run: TrainingRun) -> Iterator[DataPart]:
     promised = "confidence" in run.goal
     limit = run.goal.get("max_disparity")
     if run.policies[0].ranker.is_cross_fitted:
         about = "each query judged by a policy that was not trained on it"
-        yield Part(VALIDATION, "left-out clicks", about, limit if promised else None)
+        yield DataPart(VALIDATION, "left-out clicks", about, limit if promised else None)
     elif run.policies[0].validation is not None:
-        yield Part(VALIDATION, "validation clicks", "queries that no policy was trained on")
+        yield DataPart(VALIDATION, "validation clicks", "queries that no policy was trained on")
     about = "queries that the policies were trained on"
-    yield Part(TRAINING, "training clicks", about, None if promised else limit)
+    yield DataPart(TRAINING, "training clicks", about, None if promised else limit)
 
 
-def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> dict[str, CountsOrLabels]:
+def _parts_of(
+    run: TrainingRun, source: CountsOrLabels | None, valid: Source | None
+) -> dict[str, CountsOrLabels]:
     """Return what the run trained on and validated on, split as it was."""
     if source is None:
         return {}
@@ -152,7 +154,7 @@ def _parts_of(run: Run, source: CountsOrLabels | None, valid: Source | None) -> 
 
 
 def _logged(
-    run: Run, clicks: Mapping[str, CountsOrLabels], seed: int, progress: Progress | None
+    run: TrainingRun, clicks: Mapping[str, CountsOrLabels], seed: int, progress: Progress | None
 ) -> tuple[list[Ranking], list[str]]:
     """Return the logged ranking, if it can be measured as the policies were, and else why not."""
     logs = {key: log for key, log in clicks.items() if not isinstance(log, RankingDataset)}
@@ -177,9 +179,9 @@ def _logged(
     return [Ranking(LOGGED, "as logged", "logged", measured)], []
 
 
-def measured_by_audit(found: RankingAudit) -> Measured:
+def measured_by_audit(found: RankingAudit) -> MeasuredRanking:
     """Return what an audit found of a ranking."""
-    return Measured(
+    return MeasuredRanking(
         utility=found.utility,
         disparity=found.disparity,
         groups=tuple(
@@ -196,7 +198,7 @@ def measured_by_audit(found: RankingAudit) -> Measured:
 
 
 def _policies(
-    run: Run, clicks: Mapping[str, CountsOrLabels], progress: Progress | None
+    run: TrainingRun, clicks: Mapping[str, CountsOrLabels], progress: Progress | None
 ) -> tuple[list[Ranking], list[str]]:
     found: list[Ranking] = []
     unlike: list[str] = []
@@ -216,10 +218,10 @@ def _policies(
     return found, unlike
 
 
-def _validated(run: Run, policy: TrainedPolicy) -> Measured:
+def _validated(run: TrainingRun, policy: TrainedPolicy) -> MeasuredRanking:
     """Return the numbers of the run, with what the policy's file knows of groups and intervals."""
     if policy.validation is None or policy.ranker.validation_ is None:
-        return policy.validation or Measured(exactly(None), exactly(None))
+        return policy.validation or MeasuredRanking(exactly(None), exactly(None))
     try:
         found = detailed(policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None)
         expected = policy.ranker.new_queries_
@@ -235,7 +237,9 @@ def _validated(run: Run, policy: TrainedPolicy) -> Measured:
         raise InputError(problem, file=f"{run.place}, {policy.name}") from None
 
 
-def _on_training(run: Run, policy: TrainedPolicy, source: CountsOrLabels | None) -> tuple[Measured, bool]:
+def _on_training(
+    run: TrainingRun, policy: TrainedPolicy, source: CountsOrLabels | None
+) -> tuple[MeasuredRanking, bool]:
     """Return the numbers of the run with those of groups, and whether these belong to them."""
     limit = run.goal.get("max_disparity")
     measured = policy.training
@@ -259,7 +263,9 @@ def _on_training(run: Run, policy: TrainedPolicy, source: CountsOrLabels | None)
     return detailed(measured, found.to_dict()), True
 
 
-def detailed(measured: Measured, found: Mapping[str, Any], *, intervals: bool = True) -> Measured:
+def detailed(
+    measured: MeasuredRanking, found: Mapping[str, Any], *, intervals: bool = True
+) -> MeasuredRanking:
     """Add what an evaluation says of groups and intervals (as plain values) to a utility and a disparity."""
     names, bounds = list(found["groups"]), found["intervals"] if intervals else {}
     pairs, roots = [], None
@@ -278,7 +284,7 @@ def detailed(measured: Measured, found: Mapping[str, Any], *, intervals: bool = 
         Group(shortened(name), **{measure: exactly(found[measure][name]) for measure in MEASURES})
         for name in names
     ]
-    return Measured(
+    return MeasuredRanking(
         within(measured.utility.value, bounds.get("dcg")),
         within(measured.disparity.value, roots),
         tuple(groups),
@@ -294,14 +300,16 @@ def _entry(values: Any, first: int, second: int) -> float | None:
     return None if found is None else float(found)
 
 
-def _bounds_of_size(disparity: Estimate) -> tuple[float, float]:
+def _bounds_of_size(disparity: AuditEstimate) -> tuple[float, float]:
     """Return the bounds of |D| from those of D."""
     low, high = disparity.low, disparity.high
     least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
     return least, max(abs(low), abs(high))
 
 
-def _examples(run: Run, source: CountsOrLabels, logged: Sequence[Ranking], seed: int) -> tuple[Any, ...]:
+def _examples(
+    run: TrainingRun, source: CountsOrLabels, logged: Sequence[Ranking], seed: int
+) -> tuple[Any, ...]:
     policies = {policy.key: policy.ranker for policy in run.policies}
     bias = run.policies[0].ranker.position_bias_
     return examples_of(source, policies, bias, logged=logged[0].key if logged else None, seed=seed)
@@ -323,7 +331,7 @@ def _curve(bias: PositionBias, source: CountsOrLabels | None) -> tuple[float, ..
     return tuple(bias.curve(min(longest, POSITIONS))[1:].tolist())
 
 
-def _about_curve(run: Run, bias: PositionBias, source: CountsOrLabels | None) -> str:
+def _about_curve(run: TrainingRun, bias: PositionBias, source: CountsOrLabels | None) -> str:
     given = run.settings.get("position_bias")
     if given is not None and "curves" in given:
         origin = (
@@ -345,13 +353,13 @@ def formula_of(bias: PositionBias) -> str:
     return ""
 
 
-def _level(run: Run) -> float:
+def _level(run: TrainingRun) -> float:
     found = run.policies[0].ranker.validation_ or {}
     level = found.get("level")
     return float(level) if isinstance(level, (int, float)) and math.isfinite(level) else 0.95
 
 
-def _settings(run: Run) -> Iterator[tuple[str, str]]:
+def _settings(run: TrainingRun) -> Iterator[tuple[str, str]]:
     yield "command", f"fultr {run.command}"
     for name, value in run.settings.items():
         if value is not None:

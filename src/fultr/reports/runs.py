@@ -11,7 +11,7 @@ from typing import Any
 
 from fultr.errors import InputError
 from fultr.files import existing_file, parse_json
-from fultr.reports.content import Measured, exactly
+from fultr.reports.content import MeasuredRanking, exactly
 from fultr.training import FairRanker, Frontier, load
 from fultr.training.run_folder import CONFIG, RESULTS
 
@@ -39,13 +39,13 @@ class TrainedPolicy:
     key: str
     name: str
     ranker: FairRanker
-    training: Measured
-    validation: Measured | None
+    training: MeasuredRanking
+    validation: MeasuredRanking | None
     facts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class TrainingRun:
     """A finished run.
 
     Parameters
@@ -88,7 +88,7 @@ class Located:
 
 def run_of_frontier(
     front: Frontier, settings: Mapping[str, Any], place: str, further: Mapping[str, FairRanker]
-) -> Run:
+) -> TrainingRun:
     """Return the run that a sweep in memory would have left.
 
     Parameters
@@ -107,8 +107,8 @@ def run_of_frontier(
         _policy_of_sweep(
             (point.fairness_weight, point.l2, point.seed),
             front.ranker(point),
-            Measured(exactly(point.train_utility), exactly(point.train_disparity)),
-            Measured(exactly(point.valid_utility), exactly(point.valid_disparity)),
+            MeasuredRanking(exactly(point.train_utility), exactly(point.train_disparity)),
+            MeasuredRanking(exactly(point.valid_utility), exactly(point.valid_disparity)),
             several=several,
             beaten=point not in front.non_dominated,
         )
@@ -119,16 +119,16 @@ def run_of_frontier(
             key=f"policy-{number}",
             name=name,
             ranker=ranker,
-            training=Measured(exactly(ranker.training_utility_), exactly(ranker.training_disparity_)),
+            training=MeasuredRanking(exactly(ranker.training_utility_), exactly(ranker.training_disparity_)),
             validation=_root_of(ranker.validation_),
             facts=(("fairness weight λ", f"{ranker.multiplier_:.6g}"), ("l2", f"{ranker.l2_:g}")),
         )
         for number, (name, ranker) in enumerate(further.items(), start=1)
     ]
-    return Run("sweep", place, (*swept, *others), settings, trained=len(front.points) + len(others))
+    return TrainingRun("sweep", place, (*swept, *others), settings, trained=len(front.points) + len(others))
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> TrainingRun:
     """Read a finished run of `fultr train` or `fultr sweep` with its policies."""
     place = Path(folder)
     if not (place / CONFIG).is_file():
@@ -150,7 +150,7 @@ def read_run(folder: str | Path) -> Run:
             policies, goal, trained = [_trained(results, place)], results.goal(), 1
         else:
             policies, goal, trained = _swept(results, place), {}, results.whole("trained")
-        run = Run(command, str(place), tuple(policies), settings, inputs, goal, trained)
+        run = TrainingRun(command, str(place), tuple(policies), settings, inputs, goal, trained)
         _ = run.split_seed
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
@@ -209,7 +209,11 @@ class _Results:
         if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
             problem = "is damaged: must be the name of a file in the folder"
             raise InputError(problem, file=self.file, column="policy", value=name)
-        return load(folder / name)
+        policy = load(folder / name)
+        if not isinstance(policy, FairRanker):
+            problem = f"is no policy of fultr train or fultr sweep, but a {type(policy).__name__}"
+            raise InputError(problem, file=folder / name)
+        return policy
 
 
 def _trained(results: _Results, folder: Path) -> TrainedPolicy:
@@ -221,17 +225,19 @@ def _trained(results: _Results, folder: Path) -> TrainedPolicy:
         key="policy",
         name=_name_of_goal(results.goal(), multiplier),
         ranker=results.policy(folder),
-        training=Measured(exactly(training.number("utility")), exactly(training.number("disparity"))),
+        training=MeasuredRanking(exactly(training.number("utility")), exactly(training.number("disparity"))),
         validation=_root_of(found.content),
         facts=(("fairness weight λ", f"{multiplier:.6g}"), ("l2", f"{results.number('l2'):g}")),
     )
 
 
-def _root_of(validation: Mapping[str, Any] | None) -> Measured | None:
+def _root_of(validation: Mapping[str, Any] | None) -> MeasuredRanking | None:
     """Return utility and disparity of an evaluation as plain values, if there is one."""
     if validation is None:
         return None
-    return Measured(exactly(validation["dcg"]), exactly(math.sqrt(max(validation["disparity_squared"], 0.0))))
+    return MeasuredRanking(
+        exactly(validation["dcg"]), exactly(math.sqrt(max(validation["disparity_squared"], 0.0)))
+    )
 
 
 def _name_of_goal(goal: Mapping[str, float], multiplier: float) -> str:
@@ -254,11 +260,13 @@ def _swept(results: _Results, folder: Path) -> list[TrainedPolicy]:
 def _swept_one(row: _Results, folder: Path, *, several: bool) -> TrainedPolicy:
     validation = None
     if row.at("valid_utility").content is not None:
-        validation = Measured(exactly(row.number("valid_utility")), exactly(row.number("valid_disparity")))
+        validation = MeasuredRanking(
+            exactly(row.number("valid_utility")), exactly(row.number("valid_disparity"))
+        )
     return _policy_of_sweep(
         (row.number("fairness_weight"), row.number("l2"), row.whole("seed")),
         row.policy(folder),
-        Measured(exactly(row.number("train_utility")), exactly(row.number("train_disparity"))),
+        MeasuredRanking(exactly(row.number("train_utility")), exactly(row.number("train_disparity"))),
         validation,
         several=several,
         beaten=not row.at("non_dominated").content,
@@ -268,8 +276,8 @@ def _swept_one(row: _Results, folder: Path, *, several: bool) -> TrainedPolicy:
 def _policy_of_sweep(
     settings: tuple[float, float, int],
     ranker: FairRanker,
-    training: Measured,
-    validation: Measured | None,
+    training: MeasuredRanking,
+    validation: MeasuredRanking | None,
     *,
     several: bool,
     beaten: bool,
@@ -289,7 +297,7 @@ def _policy_of_sweep(
     )
 
 
-def find_inputs(run: Run, log: str | Path | None = None) -> Located:
+def find_inputs(run: TrainingRun, log: str | Path | None = None) -> Located:
     """Find the files that a run read, as they were: their content must be the same.
 
     Parameters
@@ -330,7 +338,7 @@ def _not_at_hand(what: str, path: Path, candidates: list[Path]) -> str:
     )
 
 
-def _refuse_other(run: Run, log: Path) -> None:
+def _refuse_other(run: TrainingRun, log: Path) -> None:
     about = run.inputs.get("log")
     if isinstance(about, dict) and _digest(log) != about.get("sha256"):
         problem = (

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fultr.audits import Audit, Estimate
+from fultr.audits import Audit, AuditEstimate
 from fultr.data import RankingDataset
-from fultr.reports.content import Group, Measured, Part, Ranking, best_under
-from fultr.reports.runs import Run
+from fultr.reports.content import DataPart, Group, MeasuredRanking, Ranking, best_under
+from fultr.reports.runs import TrainingRun
 
 NOT_KNOWN = "\u2013"
 LARGE = 100
@@ -55,7 +55,7 @@ def number_of(number: int, what: str) -> str:
 
 
 def summary_of_run(
-    run: Run, parts: Sequence[Part], rankings: Sequence[Ranking], data: RankingDataset | None
+    run: TrainingRun, parts: Sequence[DataPart], rankings: Sequence[Ranking], data: RankingDataset | None
 ) -> Iterator[str]:
     """Yield what a run found, in sentences."""
     part = parts[0]
@@ -82,7 +82,7 @@ def summary_of_run(
         yield from _of_groups(shown, part)
 
 
-def _expectation(run: Run, expected: Mapping[str, Any], name: str) -> str:
+def _expectation(run: TrainingRun, expected: Mapping[str, Any], name: str) -> str:
     """Say what new queries will show of a policy: first the bound, which is what can be relied on.
 
     Of several policies it is the one with the lowest bound, and is named.
@@ -97,7 +97,7 @@ def _expectation(run: Run, expected: Mapping[str, Any], name: str) -> str:
     )
 
 
-def _goal(run: Run, policy: Ranking) -> str:
+def _goal(run: TrainingRun, policy: Ranking) -> str:
     found = policy.measured["training"]
     if "confidence" in run.goal:
         return "It is the most useful of those tried that keep the limit on new queries."
@@ -114,8 +114,8 @@ def _goal(run: Run, policy: Ranking) -> str:
     return f"Disparity had the price {policy.name} in training."
 
 
-def _policies(policies: Sequence[Ranking], logged: Ranking | None, part: Part) -> Iterator[str]:
-    def found(one: Ranking) -> Measured:
+def _policies(policies: Sequence[Ranking], logged: Ranking | None, part: DataPart) -> Iterator[str]:
+    def found(one: Ranking) -> MeasuredRanking:
         return one.measured[part.key]
 
     useful = max(policies, key=lambda one: found(one).utility.value)
@@ -141,16 +141,16 @@ def _policies(policies: Sequence[Ranking], logged: Ranking | None, part: Part) -
         )
 
 
-def _both(found: Measured) -> str:
+def _both(found: MeasuredRanking) -> str:
     utility, disparity = number_text(found.utility.value), number_text(found.disparity.value)
     return f"a utility (DCG) of {utility} and a disparity of {disparity}"
 
 
-def _against(found: Measured, logged: Measured) -> str:
+def _against(found: MeasuredRanking, logged: MeasuredRanking) -> str:
     return f", {_change(found, logged)} (compared with the logged ranking)"
 
 
-def _change(found: Measured, other: Measured) -> str:
+def _change(found: MeasuredRanking, other: MeasuredRanking) -> str:
     """Return how much less or more utility and disparity are than those of another."""
     words = []
     for name, one, before in (
@@ -165,7 +165,7 @@ def _change(found: Measured, other: Measured) -> str:
     return " and ".join(words)
 
 
-def _of_groups(ranking: Ranking, part: Part) -> Iterator[str]:
+def _of_groups(ranking: Ranking, part: DataPart) -> Iterator[str]:
     """Yield what the ranking means for the groups with the most and the least exposure for their merit."""
     found = ranking.measured[part.key]
     known = [group for group in found.groups if math.isfinite(group.exposure_per_merit.value)]
@@ -187,7 +187,7 @@ def _under(ranking: Ranking) -> str:
     return "As logged" if ranking.kind == "logged" else f"Under {quoted(ranking.name)}"
 
 
-def _certainty(disparity: Estimate) -> Iterator[str]:
+def _certainty(disparity: AuditEstimate) -> Iterator[str]:
     if not math.isfinite(disparity.high):
         return
     more = ": no disparity at all is possible too" if disparity.low <= 0 else ""
@@ -197,7 +197,7 @@ def _certainty(disparity: Estimate) -> Iterator[str]:
     )
 
 
-def _shares(ranking: Ranking, found: Measured, group: Group) -> str:
+def _shares(ranking: Ranking, found: MeasuredRanking, group: Group) -> str:
     return (
         f"{_under(ranking)}, {quoted(group.name)} has {share_text(group.exposure_share.value)} of the"
         f" exposure and {share_text(group.merit_share.value)} of the merit, and the disparity is"
@@ -206,7 +206,7 @@ def _shares(ranking: Ranking, found: Measured, group: Group) -> str:
     )
 
 
-def summary_of_audit(audit: Audit, rankings: Sequence[Ranking], part: Part) -> Iterator[str]:
+def summary_of_audit(audit: Audit, rankings: Sequence[Ranking], part: DataPart) -> Iterator[str]:
     """Yield what an audit found, in sentences."""
     yield (
         f"The audit looked at {number_of(audit.clicks, 'click')} in"
@@ -230,7 +230,7 @@ def summary_of_audit(audit: Audit, rankings: Sequence[Ranking], part: Part) -> I
     yield from _of_groups(shown, part)
 
 
-def _verdict(found: Measured, limit: float | None) -> str:
+def _verdict(found: MeasuredRanking, limit: float | None) -> str:
     bounds = f", which may be as high as {number_text(found.disparity.high)}"
     if limit is None or found.passes is None:
         return bounds if math.isfinite(found.disparity.high) else ""

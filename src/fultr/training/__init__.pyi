@@ -7,9 +7,10 @@ from .overlap import notes_on_overlap, overlap_with_training
 from .paper_protocol import PAPER
 from .policy_files import read_policy_file
 from .preparation import L2_OF_PAPER, L2_ONE_BY_ONE, NO_TWO_GROUPS, check_groups, has_two_groups
+from .ranker import TrainableRanker
 from .run_folder import CHECKPOINT_EVERY, CONFIG, RunFolder, results_of_run, writing
 from .saving import load, save
-from .settings import TREES, check_settings
+from .settings import TREES
 from .solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
 from .tree_settings import TreeSettings
 
@@ -30,12 +31,12 @@ __all__ = [
     "OffsetPolicy",
     "RunFolder",
     "Settled",
+    "TrainableRanker",
     "TreeSettings",
     "UnreachableLimitError",
     "UnsupportedLimitError",
     "Watcher",
     "check_groups",
-    "check_settings",
     "fair_offsets",
     "has_two_groups",
     "load",

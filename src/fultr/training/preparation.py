@@ -19,7 +19,7 @@ from fultr.estimators import disparity_squared, list_disparity_bounds
 from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling, Scores
-from fultr.training.settings import NAMED_MODELS, TREES, check_settings
+from fultr.training.settings import NAMED_MODELS, TREES
 from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 from fultr.training.tree_model import TreeModel
@@ -140,7 +140,7 @@ def _l2_of(ranker: FairRanker, model: Model) -> NDArray[np.float64]:
 
 
 def _check_settings(ranker: FairRanker, source: Source) -> None:
-    check_settings(ranker.get_params(deep=False))
+    ranker.check()
     if not source.data.features.shape[1]:
         problem = "there are no features to score items by; name the columns that hold them"
         raise InputError(problem, column="features")

@@ -22,6 +22,7 @@ from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
+from fultr.training.settings import check_settings
 from fultr.training.sources import lists_with_groups, source_of
 
 
@@ -119,6 +120,16 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def learn(self, source: Source, valid: Source | None) -> Self:
         """Train on counts, on single impressions if they are needed, or on labelled lists."""
+
+    def check(self) -> None:
+        """Refuse settings that can be right for no data."""
+        from fultr.training.fair_ranker import FairRanker  # which is a ranker itself
+
+        # what FairRanker has besides is as it is by default
+        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+
+    def restore(self) -> None:
+        """Make, after a policy was loaded, what follows from what it has learned."""
 
     def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
         """Become the policy of a trained scorer, a module from features to scores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from pathlib import Path
 from typing import Any
@@ -14,36 +15,21 @@ from torch import nn
 from fultr.arguments import finite_number, number_array
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.errors import InputError
-from fultr.policy import GroupBlind, LinearScorer, MLPScorer, SummedScorer, Trees, TreeScorer
+from fultr.policy import (
+    GroupBlind,
+    LinearScorer,
+    MLPScorer,
+    Probability,
+    Shifted,
+    SummedScorer,
+    Trees,
+    TreeScorer,
+)
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import ScaledScorer, Scaling
 from fultr.training.policy_files import read_policy_file, write_policy_file
-from fultr.training.settings import check_settings
+from fultr.training.ranker import TrainableRanker
 from fultr.training.tree_settings import TreeSettings
-
-PLAIN = (
-    "fairness_weight",
-    "max_disparity",
-    "min_utility",
-    "confidence",
-    "fairness",
-    "hidden",
-    "top_k",
-    "depth",
-    "utility_ips",
-    "disparity_ips",
-    "clip",
-    "evidence",
-    "group_blind",
-    "l2",
-    "entropy_weight",
-    "scale_features",
-    "protocol",
-    "valid_share",
-    "folds",
-    "seed",
-)
-"""Settings that are plain values."""
 
 TREE_ARRAYS = tuple(Trees.none().to_tensors())
 """Names of the arrays of trees."""
@@ -52,46 +38,84 @@ ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds":
 """Settings that were added later, and what policies that were saved before have been trained with."""
 
 
-def save(ranker: FairRanker, path: str | Path) -> Path:
+RANKERS = {
+    "FairRanker": "fultr.training.fair_ranker",
+    "ClickSVMRank": "fultr.baselines.svm_rank",
+    "EquityOfAttention": "fultr.baselines.equity_of_attention",
+    "ExposureLP": "fultr.baselines.exposure_lp",
+    "FairCo": "fultr.baselines.fairco",
+    "FairPGRank": "fultr.baselines.fair_pg_rank",
+    "LambdaRank": "fultr.baselines.lambda_rank",
+    "PGRank": "fultr.baselines.pg_rank",
+    "PropensitySVMRank": "fultr.baselines.svm_rank",
+    "RelevanceRegression": "fultr.baselines.relevance",
+}
+"""The rankers that files may hold, and the modules that they are defined in."""
+
+TRAINED = ("l2", "multiplier", "training_utility", "training_disparity")
+"""What `FairRanker` says of its training; other rankers say some of it."""
+
+FURTHER = ("gap", "epochs")
+"""What other rankers say of their training besides."""
+
+
+def save(ranker: TrainableRanker, path: str | Path) -> Path:
     """Write a trained ranker: weights, features and their scaling, groups, position bias, noise, settings.
 
     A scorer of your own is written as its weights; give the module again when loading.
     """
+    kind = type(ranker).__name__
+    if not isinstance(ranker, TrainableRanker) or RANKERS.get(kind) != type(ranker).__module__:
+        problem = f"can be saved if it is one of {', '.join(RANKERS)}"
+        raise InputError(problem, column="ranker", value=kind)
     scorer = ranker.fitted_scorer()
+    probability = isinstance(scorer, Probability)
+    scorer = scorer.scorer if probability else scorer
     inner = scorer.scorer
     blind = inner.columns if isinstance(inner, GroupBlind) else ()
     inner = inner.scorer if isinstance(inner, GroupBlind) else inner
+    constant = float(inner.constant) if isinstance(inner, Shifted) else None
+    inner = inner.scorer if isinstance(inner, Shifted) else inner
     tensors = {"scaling.mean": scorer.mean.numpy(), "scaling.scale": scorer.scale.numpy()}
     tensors["training_queries"] = ranker.training_queries_
     for name, tensor in inner.state_dict().items():
         tensors[f"scorer.{name}"] = tensor.detach().cpu().numpy()
+    bias = ranker.position_bias_
+    # what only a `FairRanker` says; another ranker that was trained as one may have it too
+    names = ("noise_", "bias_context_", "new_queries_", "validation_")
+    noise, context, new_queries, validation = (
+        getattr(ranker, name, None) if kind == "FairRanker" else None for name in names
+    )
     content = {
+        "ranker": kind,
         "model": _describe(inner),
+        "probability": probability,
+        "constant": constant,
         "hidden_columns": [int(column) for column in blind],
         "features": [str(name) for name in ranker.feature_names_in_],
         "groups": list(ranker.group_names_),
-        "position_bias": {**ranker.position_bias_.to_dict(), "context": ranker.bias_context_},
-        "noise": None if ranker.noise_ is None else ranker.noise_.to_dict(),
+        "position_bias": None if bias is None else {**bias.to_dict(), "context": context},
+        "noise": None if noise is None else noise.to_dict(),
         "settings": _settings(ranker),
         "trained": {
-            "l2": ranker.l2_,
-            "multiplier": ranker.multiplier_,
-            "training_utility": ranker.training_utility_,
-            "training_disparity": ranker.training_disparity_,
+            name: _plain(getattr(ranker, f"{name}_"))
+            for name in (*TRAINED, *FURTHER)
+            if hasattr(ranker, f"{name}_")
         },
         "temperature": float(scorer.temperature),
         "offsets": ranker.offsets_,
-        "new_queries": ranker.new_queries_,
-        "validation": ranker.validation_,
+        "new_queries": new_queries,
+        "validation": validation,
         "evidence": None if ranker.training_evidence_ is None else list(ranker.training_evidence_),
     }
     return write_policy_file(path, tensors, content)
 
 
-def load(path: str | Path, module: nn.Module | None = None) -> FairRanker:
-    """Read a trained ranker; no code is run from the file, and any damage to it is noticed.
+def load(path: str | Path, module: nn.Module | None = None) -> Any:
+    """Read a trained ranker, of the class that was saved.
 
-    `module` is needed for a scorer of your own: it takes over the weights in the file.
+    No code is run from the file, and any damage to it is noticed. `module` is needed for a scorer of your
+    own: it takes over the weights in the file.
     """
     file = read_policy_file(path)
     try:
@@ -103,12 +127,15 @@ def load(path: str | Path, module: nn.Module | None = None) -> FairRanker:
         raise InputError(problem, file=path) from error
 
 
-def _settings(ranker: FairRanker) -> dict[str, Any]:
-    found = {name: _plain(getattr(ranker, name)) for name in PLAIN}
-    utility = ranker.utility
-    found["utility"] = utility if isinstance(utility, str) else np.asarray(utility, dtype=float).tolist()
-    found["model"] = ranker.model if isinstance(ranker.model, str) else "module"
-    found["trees"] = None if ranker.trees is None else ranker.trees.to_dict()
+def _settings(ranker: TrainableRanker) -> dict[str, Any]:
+    given = ranker.get_params(deep=False)
+    found = {name: _plain(value) for name, value in given.items() if name not in ("position_bias", "noise")}
+    if "utility" in found and not isinstance(ranker.utility, str):
+        found["utility"] = np.asarray(ranker.utility, dtype=float).tolist()
+    if isinstance(found.get("model"), nn.Module):
+        found["model"] = "module"
+    if found.get("trees") is not None:
+        found["trees"] = found["trees"].to_dict()
     return found
 
 
@@ -130,55 +157,94 @@ def _describe(scorer: nn.Module) -> dict[str, Any]:
     return {"kind": "module", "name": type(scorer).__name__}
 
 
-def _ranker_of(
-    content: dict[str, Any], tensors: dict[str, NDArray[Any]], module: nn.Module | None
-) -> FairRanker:
+def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module: nn.Module | None) -> Any:
     features = _texts(content["features"], "features")
     groups = _texts(content["groups"], "groups")
-    scorer = _scorer_of(content["model"], len(features), tensors, module)
-    blind = content["hidden_columns"]
-    if any(type(column) is not int or not 0 <= column < len(features) for column in blind):
-        raise InputError("must be columns of the features", column="hidden_columns", value=blind)
-    scaling = _scaling(tensors, "scaling.", len(features))
-    saved = {**ADDED, **content["settings"]}
-    settings = {name: saved[name] for name in (*PLAIN, "utility")}
-    settings["trees"] = None if saved["trees"] is None else TreeSettings.from_dict(saved["trees"])
-    if isinstance(settings["utility"], list):
-        settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
+    inner = _scorer_of(content["model"], len(features), tensors, module)
+    bias = None if content["position_bias"] is None else PositionBias.from_dict(content["position_bias"])
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
-    bias = PositionBias.from_dict(content["position_bias"])
-    kind = content["settings"]["model"]
-    ranker = FairRanker(
-        **settings, model=scorer if kind == "module" else kind, position_bias=bias, noise=noise
-    )
-    check_settings(ranker.get_params(deep=False))
-    temperature = finite_number(content.get("temperature", 1.0), "temperature", 0.0)
-    if temperature == 0:
-        raise InputError("must be above 0", column="temperature", value=temperature)
-    inner = GroupBlind(scorer, blind) if blind else scorer
-    ranker.scorer_ = ScaledScorer(inner, scaling, temperature).requires_grad_(False)
+    ranker = _untrained(content, inner, bias, noise)
+    ranker.scorer_ = _scaled(content, inner, tensors, len(features))
     ranker.offsets_ = _offsets(content.get("offsets", {}), groups)
-    ranker.new_queries_ = _new_queries(content.get("new_queries"))
-    ranker.position_bias_, ranker.noise_ = bias, noise
-    ranker.bias_context_ = content["position_bias"].get("context")
-    if not isinstance(ranker.bias_context_, (str, type(None))):
-        raise InputError("must be the name of a column", column="context", value=ranker.bias_context_)
+    ranker.position_bias_ = bias
     ranker.group_names_ = tuple(groups)
     ranker.feature_names_in_ = np.array(features, dtype=object)
     ranker.n_features_in_ = len(features)
-    trained = content["trained"]
-    for name in ("l2", "multiplier", "training_utility", "training_disparity"):
-        setattr(ranker, f"{name}_", finite_number(trained[name], f"trained.{name}", -math.inf))
     ranker.training_queries_ = tensors["training_queries"]
     if ranker.training_queries_.ndim != 1 or ranker.training_queries_.dtype != np.int64:
         raise InputError("must be a row of integers", column="training_queries")
     # policies that were saved before there were digests of what they were trained on have none
     evidence = content.get("evidence")
     ranker.training_evidence_ = None if evidence is None else tuple(_texts(evidence, "evidence"))
+    is_fair = type(ranker) is FairRanker
+    trained = content["trained"]
+    for name in TRAINED if is_fair else sorted(trained):
+        if name not in (*TRAINED, *FURTHER):
+            raise InputError("says of its training what no ranker does", column=f"trained.{name}")
+        number = finite_number(trained[name], f"trained.{name}", -math.inf)
+        setattr(ranker, f"{name}_", int(number) if name == "epochs" else number)
+    if is_fair:
+        _tell_of_training(ranker, content, noise)
+    ranker.restore()
+    return ranker
+
+
+def _untrained(
+    content: dict[str, Any], inner: nn.Module, bias: PositionBias | None, noise: ClickNoise | None
+) -> Any:
+    """Return the ranker with its settings, which it checks."""
+    kind = content.get("ranker", "FairRanker")  # all were, before others could be saved
+    if kind not in RANKERS:
+        raise InputError(f"must be one of {', '.join(RANKERS)}", column="ranker", value=kind)
+    made = getattr(importlib.import_module(RANKERS[kind]), kind)
+    saved = dict(content["settings"])
+    known = made().get_params(deep=False)
+    if made is FairRanker:
+        saved = {**ADDED, **saved, "noise": noise}
+        if bias is None:
+            raise InputError("must be that of the clicks it was trained on", column="position_bias")
+    settings = {name: saved[name] for name in known if name != "position_bias"}
+    if isinstance(settings.get("utility"), list):
+        settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
+    if settings.get("model") == "module":
+        settings["model"] = inner
+    if settings.get("trees") is not None:
+        settings["trees"] = TreeSettings.from_dict(settings["trees"])
+    ranker = made(**settings, position_bias=bias)
+    ranker.check()
+    return ranker
+
+
+def _scaled(
+    content: dict[str, Any], inner: nn.Module, tensors: dict[str, NDArray[Any]], features: int
+) -> nn.Module:
+    """Return the scorer of features as they are given."""
+    blind = content["hidden_columns"]
+    if any(type(column) is not int or not 0 <= column < features for column in blind):
+        raise InputError("must be columns of the features", column="hidden_columns", value=blind)
+    scaling = _scaling(tensors, "scaling.", features)
+    temperature = finite_number(content.get("temperature", 1.0), "temperature", 0.0)
+    if temperature == 0:
+        raise InputError("must be above 0", column="temperature", value=temperature)
+    constant, probability = content.get("constant"), content.get("probability", False)
+    if type(probability) is not bool:
+        raise InputError("must be true or false", column="probability", value=probability)
+    if constant is not None:
+        inner = Shifted(inner, finite_number(constant, "constant", -math.inf))
+    scorer: nn.Module = ScaledScorer(GroupBlind(inner, blind) if blind else inner, scaling, temperature)
+    return (Probability(scorer) if probability else scorer).requires_grad_(False)
+
+
+def _tell_of_training(ranker: FairRanker, content: dict[str, Any], noise: ClickNoise | None) -> None:
+    """Give a `FairRanker` what only it says of its training."""
+    ranker.noise_ = noise
+    ranker.new_queries_ = _new_queries(content.get("new_queries"))
+    ranker.bias_context_ = content["position_bias"].get("context")
+    if not isinstance(ranker.bias_context_, (str, type(None))):
+        raise InputError("must be the name of a column", column="context", value=ranker.bias_context_)
     ranker.validation_ = content["validation"]
     if ranker.validation_ is not None and not isinstance(ranker.validation_, dict):
         raise InputError("must be null or the measures by name", column="validation")
-    return ranker
 
 
 def _offsets(given: Any, groups: list[str]) -> dict[str, float]:
