@@ -51,7 +51,7 @@ class Page(HTMLParser):
 def mathml(formula: re.Match[str]) -> str:
     """Return a formula of LaTeX as MathML."""
     display = "block" if formula[2] == "[" else "inline"
-    return convert(html.unescape(formula[3]).strip(), display=display)
+    return str(convert(html.unescape(formula[3]).strip(), display=display))
 
 
 def draw_formulas(pages: list[Path]) -> int:
