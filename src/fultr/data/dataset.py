@@ -31,7 +31,7 @@ from fultr.data.ids import (
     as_ids,
     codes_of,
     document_twice,
-    order_of_appearance,
+    rows_in_lists,
     unknown_group_name,
 )
 from fultr.errors import InputError
@@ -146,17 +146,15 @@ class RankingDataset:
         query = as_ids(qid, "qid")
         names = names_of(columns.pop("feature_names", ()), "feature_names") or column_names_of(features)
         table = as_features(features, names)
-        code, first = order_of_appearance(codes_of(query))
-        order = np.argsort(code, kind="stable")
+        order, offsets, first = rows_in_lists(codes_of(query))
         for name, column in {"qid": query, "features": table, **columns}.items():
             if name in ("qid", "features", "group", "relevance", "doc_id", "comment") and column is not None:
                 values = as_column(column)
                 if values.shape[:1] != (table.shape[0],):
                     problem = f"must have one value for each of {table.shape[0]} rows"
                     raise InputError(problem, column=name, value=values.shape)
-                columns[name] = values[order] if np.any(order[1:] < order[:-1]) else values
+                columns[name] = values[order]
         columns.pop("qid")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(code))])
         return cls(offsets=offsets, query_id=query[first], feature_names=names, **columns)
 
     @property

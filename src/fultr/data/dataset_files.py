@@ -26,7 +26,7 @@ from fultr.data import columns
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.frames import id_series, item_columns
-from fultr.data.grouping import first_repeat, run_starts
+from fultr.data.grouping import first_repeat, run_numbers
 from fultr.data.ids import (
     TEXT,
     UNKNOWN_GROUP,
@@ -35,7 +35,7 @@ from fultr.data.ids import (
     as_integers,
     codes_of,
     document_twice,
-    order_of_appearance,
+    rows_in_lists,
 )
 from fultr.data.metadata import Fields, plain_fields, read_fields
 from fultr.data.table_files import (
@@ -200,16 +200,14 @@ def lists_of(
     if table.is_text and "doc_id" in rows:
         rows["doc_id"] = as_integers(rows["doc_id"])
     one_list = np.zeros(rows["row"].size, dtype=np.int64)
-    list_of_row, _ = order_of_appearance(rows.get("list", rows.get("query_id", one_list)))
-    order = np.argsort(list_of_row, kind="stable")
-    if np.any(list_of_row[1:] < list_of_row[:-1]):
-        values, list_of_row = values[order], list_of_row[order]
-        rows = {name: column[order] for name, column in rows.items()}
-    starts, located = run_starts(list_of_row), replace(location, numbers=rows["row"])
     query = rows.get("query_id", one_list)
-    differs = np.flatnonzero(query != query[starts][list_of_row])
+    order, offsets, _ = rows_in_lists(rows.get("list", query))
+    values, rows = values[order], {name: column[order] for name, column in rows.items()}
+    query, located = query[order], replace(location, numbers=rows["row"])
+    list_of_row = run_numbers(offsets[:-1], query.size)
+    differs = np.flatnonzero(query != query[offsets[list_of_row]])
     if differs.size:
-        row = location.shown(rows["row"][starts[list_of_row[differs[0]]]])
+        row = location.shown(rows["row"][offsets[list_of_row[differs[0]]]])
         raise located.error(f"the list has another query in row {row}", differs[0], "query_id")
     if group_names is None:
         group_names = sorted(codes["group"].texts.to_list())
@@ -224,10 +222,10 @@ def lists_of(
     try:
         data = RankingDataset(
             values,
-            np.append(starts, list_of_row.size),
+            offsets,
             group=np.array(code, dtype=np.int32)[rows["group"]] if "group" in rows else None,
             relevance=rows.get("relevance"),
-            query_id=codes["query_id"].ids(query[starts]) if "query_id" in rows else None,
+            query_id=codes["query_id"].ids(query[offsets[:-1]]) if "query_id" in rows else None,
             doc_id=rows.get("doc_id"),
             comment=rows.get("comment"),
             **fields,
@@ -236,7 +234,7 @@ def lists_of(
         if error.column == "doc_id":
             _name_repeated_document(rows, list_of_row, located)
         raise error if table.file is None else error.located(table.file) from None
-    return data, order
+    return data, np.arange(query.size)[order]
 
 
 def _read_parts(

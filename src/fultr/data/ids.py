@@ -104,6 +104,20 @@ def order_of_appearance(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], ND
     return inverse(order)[index], first[order]
 
 
+def rows_in_lists(
+    codes: NDArray[np.int64],
+) -> tuple[NDArray[np.int64] | slice, NDArray[np.int64], NDArray[np.int64]]:
+    """Bring rows of one list together; lists come as they first appear, and their rows keep their order.
+
+    Return the index of each row of the lists (all of them, if they are in order), where lists start, and the
+    index of the first row of each list.
+    """
+    number, first = order_of_appearance(codes)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(number))]).astype(np.int64)
+    in_order = bool(np.all(number[1:] >= number[:-1]))
+    return slice(None) if in_order else np.argsort(number, kind="stable"), offsets, first
+
+
 def encode_groups(
     labels: Sequence[object] | NDArray[Any],
     names: Sequence[str] | None = None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -19,9 +20,8 @@ from numpy.typing import NDArray
 from fultr.arguments import Progress
 from fultr.data import letor_kernel as kernel
 from fultr.data.columns import NOT_FINITE, NUMBER
-from fultr.data.dataset import RankingDataset, rows_of
-from fultr.data.grouping import run_starts
-from fultr.data.ids import TEXT, Ids, as_integers, order_of_appearance
+from fultr.data.dataset import RankingDataset
+from fultr.data.ids import TEXT, Ids, as_integers, rows_in_lists
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
 
@@ -71,35 +71,25 @@ def read_letor(
     """
     rows = parse_letor(existing_file(path), block_bytes, progress)
     numbers = pl.Series(rows.queries, dtype=pl.String).cast(pl.Int64, strict=False)
-    ids: Ids = np.array(rows.queries, dtype=TEXT) if numbers.has_nulls() else numbers.to_numpy()
+    queries: Ids = np.array(rows.queries, dtype=TEXT) if numbers.has_nulls() else numbers.to_numpy()
     # 007 and 7 are one query if all are numbers
-    query = rows.query if numbers.has_nulls() else ids[rows.query]
-    columns: dict[str, Any] = {"features": rows.features, "relevance": rows.labels, "comment": None}
-    documents: list[str | None] = [None]
-    if any(rows.comments):
-        columns["comment"] = np.array(rows.comments, dtype=TEXT)
-        documents = [document_of(comment) for comment in rows.comments]
-    starts = run_starts(query)
-    offsets = np.append(starts, query.size)
-    codes, first = order_of_appearance(query[starts])
-    columns["doc_id"] = None if None in documents else np.array(documents, dtype=TEXT)
-    if first.size < starts.size:
-        order = rows_of(offsets, np.argsort(codes, kind="stable"))
-        lengths = np.bincount(codes, weights=np.diff(offsets)).astype(np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        columns = {name: None if values is None else values[order] for name, values in columns.items()}
-    columns |= {"offsets": offsets, "query_id": ids[rows.query[starts[first]]]}
-    named = dict(columns)
-    if columns["doc_id"] is not None:
-        named["doc_id"] = as_integers(columns["doc_id"])
-        named["comment"] = None if np.all(columns["doc_id"] == columns["comment"]) else columns["comment"]
-    try:
-        return RankingDataset(**named)
-    except InputError as error:
-        if error.column != "doc_id":
-            raise
-    # a word that two rows of a query share is no document id, only a comment
-    return RankingDataset(**{**columns, "doc_id": None})
+    order, offsets, first = rows_in_lists(rows.query if numbers.has_nulls() else queries[rows.query])
+    columns: dict[str, Any] = {
+        "features": rows.features[order],
+        "offsets": offsets,
+        "relevance": rows.labels[order],
+        "query_id": queries[rows.query[first]],
+    }
+    if not any(rows.comments):
+        return RankingDataset(**columns)
+    comment = np.array(rows.comments, dtype=TEXT)[order]
+    names = [document_of(text) for text in comment.tolist()]
+    if None not in names:
+        document = np.array(names, dtype=TEXT)
+        own = None if np.all(document == comment) else comment
+        with suppress(InputError):  # a word that two rows of a query share is no document id
+            return RankingDataset(**columns, doc_id=as_integers(document), comment=own)
+    return RankingDataset(**columns, comment=comment)
 
 
 def parse_letor(
@@ -327,24 +317,30 @@ def write_letor(data: RankingDataset, path: str | Path) -> None:
     if data.relevance is None:
         raise InputError("there are no labels to write", file=path, column="relevance")
     queries = pa.array([f"qid:{word}" for word in _query_words(data, path)], type=pa.string())
-    remarks = _remarks(data, path)
-    width = data.features.shape[1]
-    step = max(1, min(ROWS_A_WRITE, VALUES_A_WRITE // max(1, width)))
-    prefixes = pa.array([f"{column + 1}:" for column in range(width)] * step, type=pa.string())
-    list_of_row = data.list_of_row
+    heads = [pa.array(data.relevance).cast(pa.string()), queries.take(pa.array(data.list_of_row))]
+    remarks = iter(_remarks(data, path))
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for start in range(0, data.rows, step):
-            stop = min(start + step, data.rows)
-            words = [
-                pa.array(data.relevance[start:stop]).cast(pa.string()),
-                queries.take(pa.array(list_of_row[start:stop])),
-                *([_pairs(data.features[start:stop], prefixes)] if width else []),
-            ]
-            lines = pc.binary_join_element_wise(*words, " ").to_pylist()
-            file.writelines(
-                f"{line} # {remark}\n" if remark else f"{line}\n"
-                for line, remark in zip(lines, remarks[start:stop], strict=True)
-            )
+        for line in pair_lines(heads, data.features, np.arange(data.rows), first_index=1):
+            remark = next(remarks)
+            file.write(f"{line} # {remark}\n" if remark else f"{line}\n")
+
+
+def pair_lines(
+    heads: Sequence[pa.Array], table: NDArray[np.float32], rows: NDArray[np.int64], *, first_index: int
+) -> Iterator[str]:
+    """Yield a line of text for some rows of a table: a word of each of the heads, then index:value pairs."""
+    width = table.shape[1]
+    step = max(1, min(ROWS_A_WRITE, VALUES_A_WRITE // max(1, width)))
+    prefixes = pa.array([f"{column + first_index}:" for column in range(width)] * step, type=pa.string())
+    for start in range(0, rows.size, step):
+        words = [head.slice(start, step) for head in heads]
+        if width:
+            features = table[rows[start : start + step]]
+            values = pa.array(features.ravel()).cast(pa.string())
+            pairs = pc.binary_join_element_wise(prefixes[: features.size], values, "")
+            offsets = pa.array(np.arange(0, features.size + 1, width, dtype=np.int32))
+            words.append(pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), " "))
+        yield from pc.binary_join_element_wise(*words, " ").to_pylist()
 
 
 def _query_words(data: RankingDataset, path: str | Path) -> list[str]:
@@ -379,12 +375,3 @@ def _remarks(data: RankingDataset, path: str | Path) -> list[str]:
             problem = "the comment must name the document, or the document id be one word; use write_dataset"
             raise InputError(problem, file=path, row=row, column=column, value=remark)
     return remarks
-
-
-def _pairs(features: NDArray[np.float32], prefixes: pa.StringArray) -> pa.StringArray:
-    """Return the index:value pairs of each row, as text."""
-    rows, width = features.shape
-    values = pa.array(features.ravel()).cast(pa.string())
-    pairs = pc.binary_join_element_wise(prefixes[: rows * width], values, "")
-    offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), " ")

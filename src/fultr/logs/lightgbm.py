@@ -29,7 +29,7 @@ from fultr.data.columns import (
     NUMBER,
     check_unique_names,
 )
-from fultr.data.letor import parse_letor
+from fultr.data.letor import pair_lines, parse_letor
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, damaged
 from fultr.errors import InputError
@@ -48,8 +48,6 @@ POSITION = r"^[A-Za-z_ -]*?([0-9]{1,9})$"
 
 LENGTH = r"^([0-9]{1,15})$"
 ANY = r"^(.+)$"
-ROWS_A_BLOCK = 1 << 13
-"""Rows that are written together."""
 
 
 def lightgbm_table(
@@ -224,8 +222,8 @@ def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
     `.position`, and what LightGBM has no place for in `.query_id`, `.doc_id` and `.item_group`. Candidates
     that were not shown and planted items are left out, and so are propensities and times.
     """
-    target, data, width = Path(path), log.data, log.data.features.shape[1]
-    if not width:
+    target, data = Path(path), log.data
+    if not data.features.shape[1]:
         raise InputError("there are no features to write", file=target, column="features")
     if not log.click.any():
         raise no_clicks(target)
@@ -239,19 +237,14 @@ def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
         beside["doc_id"] = data.doc_id[row]
     if data.group_names:  # the code of an unknown group, -1, is that of the last
         beside["item_group"] = np.array([*data.group_names, ""], dtype=object)[data.group[row]]
-    pairs = [pl.format(f"{column}:{{}}", f"column_{column}") for column in range(width)]
-    line = pl.concat_str(pl.col("click").cast(pl.Int8), *pairs, separator=" ")
+    labels = [pa.array(log.click[shown].astype(np.int8)).cast(pa.string())]
     files = [target, *(_beside(target, name) for name in beside)]
     with written_together(), ExitStack() as stack:
         temporary, *others = (stack.enter_context(atomic_write(file)) for file in files)
         for other, (name, values) in zip(others, beside.items(), strict=True):
             other.write_text(_single_lines(values, target, name), encoding="utf-8", newline="\n")
         with temporary.open("w", encoding="utf-8", newline="\n") as text:
-            for start in range(0, row.size, ROWS_A_BLOCK):
-                block = slice(start, start + ROWS_A_BLOCK)
-                frame = pl.DataFrame(data.features[row[block]], schema=[f"column_{k}" for k in range(width)])
-                lines = frame.with_columns(click=pl.Series(log.click[shown[block]])).select(line).to_series()
-                text.writelines(f"{one}\n" for one in lines)
+            text.writelines(f"{line}\n" for line in pair_lines(labels, data.features, row, first_index=0))
     return files
 
 
