@@ -9,12 +9,19 @@ import polars as pl
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 import fultr
 from fultr import InputError, PlackettLuce, PositionBias, RandomRanking, RankingDataset, fair_offsets
 from fultr.estimators import evidence_from_clicks, evidence_from_relevance, list_disparities
 from fultr.evaluation.bootstrap import resampled_errors
-from fultr.evaluation.clustered import Estimates, disparity_estimates, root_bounds, utility_estimates
+from fultr.evaluation.clustered import (
+    Estimates,
+    disparity_estimates,
+    root_bounds,
+    student_t,
+    utility_estimates,
+)
 from fultr.evaluation.clusters import clusters_of
 from fultr.expectation import examination_weights, expected_weights
 from fultr.training.goals import squared
@@ -303,6 +310,12 @@ def test_ids_that_only_number_the_candidates_of_a_query_connect_nothing() -> Non
         doc_id=np.repeat(np.arange(180).reshape(30, 6), 2, axis=0).reshape(-1),
     )
     assert np.unique(clusters_of(pairs).of_list).size == 30
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 9, 200, 10_000])
+@pytest.mark.parametrize("level", [0.001, 0.5, 0.9, 0.95, 0.999])
+def test_quantiles_of_students_t(freedom: int, level: float) -> None:
+    assert student_t(freedom, level) == pytest.approx(stats.t.ppf(0.5 + level / 2, freedom), rel=1e-7)
 
 
 @pytest.mark.statistical

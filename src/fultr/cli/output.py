@@ -110,12 +110,13 @@ def progress(what: str, *, lines: bool = False) -> Iterator[Callable[[int, int],
     With `lines`, for work of many minutes, a line is written now and then if it is none.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         yield _line_writer(what) if lines else lambda _done, _total: None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*shown, console=console, transient=True, speed_estimate_period=SPEED_PERIOD) as bar:
         task = bar.add_task(what, total=None)

@@ -76,7 +76,7 @@ class Location:
         show: Callable[[Any], object] | None = None,
     ) -> None:
         """Raise an error about the first of these rows that is wrong, with its value as `show` gives it."""
-        mask = np.asarray(wrong)
+        mask = as_numpy(wrong) if isinstance(wrong, pa.Array) else np.asarray(wrong)
         if mask.any():
             index = int(np.argmax(mask))
             value = None if values is None else values[index]
@@ -115,6 +115,14 @@ def plain(column: Any) -> pa.Array:
     if pa.types.is_dictionary(array.type):  # what polars calls categories is text of a kind that Arrow
         return plain(array.dictionary).take(array.indices)  # cannot decode
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
+
+
+def as_numpy(array: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return numbers, flags or times as numpy holds them, NaN where one is missing.
+
+    Arrow's own `to_numpy` loads pandas wherever it is installed, which takes longer than all else here.
+    """
+    return np.asarray(pl.Series(pl.from_arrow(array)).to_numpy())
 
 
 def is_text(kind: Any) -> bool:
@@ -169,8 +177,8 @@ def encode_labels(
     if pa.types.is_dictionary(column.type):  # then few labels need to be looked at
         few = labels(column.dictionary, "group", location)
         of_label = np.append(codes.encode(pl.Series(pl.from_arrow(few))), -1)
-        index = column.indices.fill_null(of_label.size - 1).to_numpy(zero_copy_only=False)
-        code = np.asarray(of_label[index])
+        index = pl.Series(pl.from_arrow(column.indices)).cast(pl.Int64).fill_null(-1)
+        code = np.asarray(of_label[index.to_numpy()])
     else:
         code = codes.encode(pl.Series(pl.from_arrow(labels(column, "group", location))))
     if names is not None:
@@ -189,7 +197,7 @@ def numbers(column: Any, name: str, location: Location, *, flags_too: bool = Fal
         raise location.error(f"must be numbers, not {array.type}", 0, name)
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
-    return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return as_numpy(array.cast(pa.float64(), safe=False))
 
 
 def _parsed(array: pa.Array, name: str, location: Location, *, flags_too: bool) -> pa.Array:
@@ -211,7 +219,7 @@ def _small_integers(column: Any, least: int, most: int) -> NDArray[Any] | None:
     """Return a column of integers, if none is missing and all lie in a range: no other check is needed."""
     if not pa.types.is_integer(column.type) or column.null_count:
         return None
-    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    values = as_numpy(column)
     within = not values.size or (least <= int(values.min()) and int(values.max()) <= most)
     return values if within else None
 
@@ -270,7 +278,7 @@ def timestamps(column: Any, name: str, location: Location) -> NDArray[Any]:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             problem = f"must be integers or dates, not {array.type}"
             raise location.error(problem, 0, name, _first(array)) from None
-    return np.asarray(array.to_numpy(zero_copy_only=False))
+    return as_numpy(array)
 
 
 def _parsed_times(array: pa.Array, name: str, location: Location) -> pa.Array:
@@ -342,7 +350,7 @@ def _feature(column: Any, name: str, location: Location) -> NDArray[Any]:
     """Return a feature as numbers; a date or a time is none."""
     array = plain(column)
     if array.type == pa.float32() and not array.null_count:
-        return np.asarray(array)
+        return as_numpy(array)
     is_time = pa.types.is_temporal(array.type)
     if is_text(array.type):
         first = (array.drop_null() if array.null_count else array)[:1]
@@ -372,14 +380,13 @@ def _from_lists(array: pa.Array, location: Location) -> NDArray[Any]:
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise location.error(f"must be lists of numbers, not {kind}", 0, LIST_COLUMN)
     location.check(pc.is_null(array), "the features are missing", LIST_COLUMN)
-    widths = np.asarray(pc.list_value_length(array).to_numpy(zero_copy_only=False), dtype=np.int64)
+    widths = as_numpy(pc.list_value_length(array)).astype(np.int64)
     other = np.flatnonzero(widths != widths[:1])
     if other.size:
         first_row = location.shown(location.rows(widths.size)[0])
         problem = f"there are {widths[other[0]]} features, but {widths[0]} in row {first_row}"
         raise location.error(problem, other[0], LIST_COLUMN)
-    values = array.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(values).reshape(len(array), int(widths[0]) if widths.size else 0)
+    return as_numpy(array.flatten()).reshape(len(array), int(widths[0]) if widths.size else 0)
 
 
 def _first(array: pa.Array) -> object:

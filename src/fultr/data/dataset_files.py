@@ -28,11 +28,11 @@ from fultr.data.dataset import RankingDataset
 from fultr.data.frames import id_series, item_columns
 from fultr.data.grouping import first_repeat, run_numbers
 from fultr.data.ids import (
-    TEXT,
     UNKNOWN_GROUP,
     IdCodes,
     Ids,
     as_integers,
+    as_text,
     codes_of,
     document_twice,
     rows_in_lists,
@@ -316,8 +316,7 @@ def _checked(
 
 
 def _numpy_ids(ids: pa.Array) -> Ids:
-    values: Ids = ids.to_numpy(zero_copy_only=False)
-    return values if pa.types.is_integer(ids.type) else values.astype(TEXT)
+    return columns.as_numpy(ids) if pa.types.is_integer(ids.type) else as_text(pl.Series(pl.from_arrow(ids)))
 
 
 def _name_repeated_document(rows: Columns, list_of_row: NDArray[np.int64], location: Location) -> None:

@@ -181,10 +181,10 @@ class IdCodes:
         """Return the codes of ids: integers (numpy or Arrow), or text (polars or Arrow; -1 if missing)."""
         of_arrow = isinstance(ids, pa.Array)
         self.is_text = not (pa.types.is_integer(ids.type) if of_arrow else isinstance(ids, np.ndarray))
+        values = pl.Series(pl.from_arrow(ids)) if of_arrow else ids
         if not self.is_text:
-            return np.asarray(ids).astype(np.int64, copy=False)
-        texts = pl.Series(pl.from_arrow(ids)) if of_arrow else ids
-        codes = texts.cast(pl.Categorical(self._categories)).to_physical()
+            return np.asarray(values).astype(np.int64, copy=False)
+        codes = values.cast(pl.Categorical(self._categories)).to_physical()
         return np.asarray(codes.cast(pl.Int64).fill_null(-1).to_numpy())
 
     def check_kind(self, kind: pa.DataType, column: str, file: str | Path | None) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+
+from fultr.evaluation.clustered import student_t
 
 LEVEL = 0.95
 
@@ -44,7 +45,7 @@ def estimate(values: ArrayLike, level: float = LEVEL) -> Estimate:
     mean, count = float(given.mean()), int(given.size)
     if count < 2:
         return Estimate(mean, -math.inf, math.inf, count)
-    half = float(stdtrit(count - 1, (1 + level) / 2) * given.std(ddof=1) / math.sqrt(count))
+    half = float(student_t(count - 1, level) * given.std(ddof=1) / math.sqrt(count))
     return Estimate(mean, mean - half, mean + half, count)
 
 
@@ -66,7 +67,7 @@ def ratio(upper: ArrayLike, lower: ArrayLike, level: float = LEVEL) -> Estimate:
     count, mean = int(a.size), float(a.mean() / b.mean()) if b.mean() else math.nan
     if count < 2 or math.isnan(mean):
         return Estimate(mean, -math.inf, math.inf, count)
-    factor = float(stdtrit(count - 1, (1 + level) / 2)) ** 2 / count
+    factor = student_t(count - 1, level) ** 2 / count
     cov = np.cov(a, b)
     aa, bb = a.mean() ** 2 - factor * cov[0, 0], b.mean() ** 2 - factor * cov[1, 1]
     ab = a.mean() * b.mean() - factor * cov[0, 1]

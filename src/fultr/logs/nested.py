@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, names_of
-from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, plain, require_columns
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, as_numpy, plain, require_columns
 from fultr.data.table_files import Batch, Table
 from fultr.errors import InputError
 from fultr.logs.sources import open_source
@@ -127,7 +127,7 @@ def _lengths(lists: pa.Array, name: str, location: Location) -> NDArray[np.int64
         raise location.error(f"must be lists, not {lists.type}", 0, name, value)
     problem = "the list is missing; an impression without clicks has a list of zeros"
     location.check(lists.is_null(), problem, name)
-    return np.asarray(pc.list_value_length(lists), dtype=np.int64)
+    return as_numpy(pc.list_value_length(lists)).astype(np.int64)
 
 
 def _check_impressions(table: Table, column: str) -> None:
