@@ -18,18 +18,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import require_columns
-from fultr.data.counts import Cells, CountedFile, Counts
-from fultr.data.dataset import RankingDataset
-from fultr.data.dataset_files import FIELDS as DATASET_FIELDS
+from fultr.data.counts import Cells, Counts
+from fultr.data.dataset import NOT_COLUMNS, RankingDataset
 from fultr.data.frames import feature_columns, group_series, id_series
 from fultr.data.grouping import group_numbers, group_rows
 from fultr.data.ids import Ids, as_text, codes_of, encode_groups
-from fultr.data.merging import ID_FIELDS
-from fultr.data.metadata import Fields, plain_fields, read_fields
+from fultr.data.merging import ID_FIELDS, MODEL
+from fultr.data.metadata import plain_fields, read_fields
 from fultr.data.table_files import Table, arrow_table, kind_of, open_table, write_table
-from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
 from fultr.files import atomic_write
 
@@ -41,17 +38,8 @@ ITEM, LIST, CELL, PLANTED = "item", "list", "cell", "planted"
 ROWS_A_PART = 1 << 16
 """Rows that are written together."""
 
-FIELDS: Fields = {
-    **DATASET_FIELDS,
-    "position_bias": (dict, PositionBias.from_dict),
-    "noise": (dict, ClickNoise.from_dict),
-    "facts": (dict, ImpressionFacts.from_dict),
-    "empties_dropped": (bool, bool),
-    "origin": (dict, dict),
-    "context_name": (str, str),
-    "context_values": ((str,), tuple),
-    "files": ((dict,), lambda files: tuple(CountedFile(**file) for file in files)),
-}
+FIELDS = (*MODEL, *NOT_COLUMNS, "origin", "facts", "context_name", "context_values", "files")
+"""What the metadata says of counts and of their lists."""
 
 TYPES: dict[str, Any] = {
     "items": pl.List(pl.Int64),
@@ -91,7 +79,7 @@ def write_counts(counts: Counts, path: str | Path) -> None:
         for start in range(0, frame.height, ROWS_A_PART)
     )
     with atomic_write(path) as temporary:
-        write_table(temporary, arrow_table(no_rows).schema, _metadata(counts), parts, as_csv=False)
+        write_table(temporary, arrow_table(no_rows).schema, _metadata(counts), parts)
 
 
 def _frames(counts: Counts) -> list[pl.DataFrame]:
@@ -130,11 +118,10 @@ def _frames(counts: Counts) -> list[pl.DataFrame]:
 
 
 def _metadata(counts: Counts) -> dict[str, Any]:
-    own = {name: kind for name, kind in FIELDS.items() if name not in DATASET_FIELDS}
     return {
         "kind": COUNTS,
-        **plain_fields(counts.data, DATASET_FIELDS),
-        **plain_fields(counts, own),
+        **plain_fields(counts.data, NOT_COLUMNS),
+        **plain_fields(counts, (name for name in FIELDS if name not in NOT_COLUMNS)),
         "files": [file._asdict() for file in counts.files],
         **{f"has_{name}s": getattr(counts.data, name) is not None for name in ID_FIELDS},
     }
@@ -194,7 +181,7 @@ def _checked(rows: pl.DataFrame, about: dict[str, Any], without_ids: list[str]) 
         group=encode_groups(items["group"].to_list(), about["group_names"])[0],
         query_id=None if "query_id" in without_ids else query[offsets[:-1]],
         doc_id=None if "doc_id" in without_ids else document,
-        **{name: about.pop(name) for name in DATASET_FIELDS},
+        **{name: about.pop(name) for name in NOT_COLUMNS},
     )
     row = cells.join(entries.with_row_index("row"), on=["list", "item"], how="left", maintain_order="left")
     _require(not row["row"].null_count(), "item")

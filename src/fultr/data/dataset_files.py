@@ -9,7 +9,6 @@ in the metadata of the schema. Tables of others have rows in any order and colum
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +17,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
 from fultr.data import columns
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, require_columns
-from fultr.data.dataset import RankingDataset
-from fultr.data.frames import id_series, item_columns
+from fultr.data.dataset import NOT_COLUMNS, RankingDataset
+from fultr.data.frames import feature_columns, id_series, item_columns
 from fultr.data.grouping import first_repeat, run_numbers
 from fultr.data.ids import (
     UNKNOWN_GROUP,
@@ -37,15 +35,14 @@ from fultr.data.ids import (
     document_twice,
     rows_in_lists,
 )
-from fultr.data.metadata import Fields, plain_fields, read_fields
+from fultr.data.metadata import plain_fields, read_fields
 from fultr.data.table_files import (
-    FORMAT_VERSION,
-    METADATA_KEY,
     Batch,
     Table,
     arrow_table,
     open_table,
     read_arrow,
+    write_table,
 )
 from fultr.data.tally import Columns, joined
 from fultr.errors import InputError
@@ -57,13 +54,6 @@ OTHER_COLUMNS = (*ID_COLUMNS, "list", "group")
 ROWS_A_GROUP = 1 << 16
 """Rows of a row group of a Parquet file."""
 
-FIELDS: Fields = {
-    "feature_names": ((str,), tuple),
-    "group_names": ((str,), tuple),
-    "group_columns": ((int,), tuple),
-    "source": (str, str),
-}
-
 
 def write_dataset(data: RankingDataset, path: str | Path) -> None:
     """Write a dataset to one .arrow or .parquet file, from which `read_dataset` makes the same dataset."""
@@ -71,8 +61,23 @@ def write_dataset(data: RankingDataset, path: str | Path) -> None:
     if ending not in (".arrow", ".parquet"):
         problem = "a dataset is written to a file that ends in .arrow or .parquet (LETOR text: write_letor)"
         raise InputError(problem, file=path)
+    in_lists = ending == ".arrow"
+    items, form = _items(data), "list" if in_lists else "columns"
+    # a single batch: only then can the features of an Arrow file be used as one array where they stand
+    step = max(data.rows, 1) if in_lists else ROWS_A_GROUP
+
+    def part(rows: slice) -> pa.Table:
+        features = feature_columns(data, data.features[rows], form) if data.feature_names else {}
+        return arrow_table(items[rows].with_columns(**features))
+
+    parts = (part(slice(start, start + step)) for start in range(0, max(data.rows, 1), step))
+    # numbers repeat so often that their dictionaries are small: compressing them too gains little space and
+    # makes reading slower by half
+    compression = {name: "zstd" for name in ID_COLUMNS if name in items.columns}
+    metadata = {"kind": KIND, **plain_fields(data, NOT_COLUMNS)}
     with atomic_write(path) as temporary:
-        (_write_arrow if ending == ".arrow" else _write_parquet)(data, temporary)
+        schema = part(slice(0)).schema
+        write_table(temporary, schema, metadata, parts, as_arrow=in_lists, compression=compression)
 
 
 def read_dataset(path: str | Path, *, progress: Progress | None = None) -> RankingDataset:
@@ -96,7 +101,7 @@ def read_dataset(path: str | Path, *, progress: Progress | None = None) -> Ranki
         return labelled_dataset(table)
     if table.metadata.get("kind") != KIND:
         raise InputError(f"holds no dataset; it was written as {table.metadata.get('kind')}", file=file)
-    about = read_fields(table.metadata, FIELDS, file)
+    about = read_fields(table.metadata, NOT_COLUMNS, file)
     in_lists = file.suffix.lower() == ".arrow"
     features = [FEATURE_PREFIX + name for name in about["feature_names"]]
     features = features[:1] and [LIST_COLUMN] if in_lists else features
@@ -105,39 +110,7 @@ def read_dataset(path: str | Path, *, progress: Progress | None = None) -> Ranki
     return lists_of(table, features, label_of(table), about, held)[0]
 
 
-def _write_arrow(data: RankingDataset, path: Path) -> None:
-    table = _item_table(data)
-    width = data.features.shape[1]
-    if width:
-        values = pa.array(np.ascontiguousarray(data.features).reshape(-1))
-        table = table.append_column(LIST_COLUMN, pa.FixedSizeListArray.from_arrays(values, width))
-    # a single batch: only then can the features be used as one array where they stand
-    table = table.combine_chunks().replace_schema_metadata(_metadata(data))
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-def _write_parquet(data: RankingDataset, path: Path) -> None:
-    names = [FEATURE_PREFIX + name for name in data.feature_names]
-    items = _item_table(data)
-    schema = pa.schema([*items.schema, *((name, pa.float32()) for name in names)], metadata=_metadata(data))
-    # numbers repeat so often that their dictionaries are small: compressing them too gains little space and
-    # makes reading slower by half
-    compression = {name: "zstd" for name in ID_COLUMNS if name in items.column_names}
-    with parquet.ParquetWriter(path, schema, compression=compression) as writer:
-        for start in range(0, data.rows, ROWS_A_GROUP):
-            part = {name: items[name].slice(start, ROWS_A_GROUP) for name in items.column_names}
-            features = np.ascontiguousarray(data.features[start : start + ROWS_A_GROUP].T)
-            part |= {name: pa.array(values) for name, values in zip(names, features, strict=True)}
-            writer.write_table(pa.table(part, schema=schema), row_group_size=ROWS_A_GROUP)
-
-
-def _metadata(data: RankingDataset) -> dict[bytes, bytes]:
-    content = {"version": FORMAT_VERSION, "kind": KIND, **plain_fields(data, FIELDS)}
-    return {METADATA_KEY: json.dumps(content).encode()}
-
-
-def _item_table(data: RankingDataset) -> pa.Table:
+def _items(data: RankingDataset) -> pl.DataFrame:
     """Return all columns but the features; those that the data does not have are left out."""
     rows = np.arange(data.rows)
     frame = pl.DataFrame({"list": data.list_of_row, **item_columns(data, rows)})
@@ -147,7 +120,7 @@ def _item_table(data: RankingDataset) -> pa.Table:
         frame = frame.with_columns(relevance=pl.Series(data.relevance))
     if data.comment is not None:
         frame = frame.with_columns(comment=id_series(data.comment, rows))
-    return arrow_table(frame)
+    return frame
 
 
 def _in_place(column: pa.ChunkedArray) -> NDArray[np.float32] | None:

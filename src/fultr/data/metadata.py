@@ -1,35 +1,55 @@
-"""What a file says of its content beside the rows, as JSON: the fields of one kind of file.
+"""What a file says of its content beside the rows, as JSON.
 
 A file may come from anywhere: each field is there with its type and makes a value, or the file is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.counts import CountedFile
+from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
 
 Kind = type | tuple[type]
 """A type, or that of the values of a list."""
 
-Fields = Mapping[str, tuple[Kind, Callable[[Any], Any]]]
-"""The type that each field has in a file, and what makes a value of it."""
+FIELDS: Mapping[str, tuple[Kind, Callable[[Any], Any]]] = {
+    "feature_names": ((str,), tuple),
+    "group_names": ((str,), tuple),
+    "group_columns": ((int,), tuple),
+    "source": (str, str),
+    "position_bias": (dict, PositionBias.from_dict),
+    "noise": (dict, ClickNoise.from_dict),
+    "empties_dropped": (bool, bool),
+    "origin": (dict, dict),
+    "facts": (dict, ImpressionFacts.from_dict),
+    "context_name": (str, str),
+    "context_values": ((str,), tuple),
+    "files": ((dict,), lambda files: tuple(CountedFile(**file) for file in files)),
+    "invented": ((str,), tuple),
+    "text_ids": ((str,), tuple),
+    "items": (dict, dict),
+}
+"""The type that each field has in a file, whatever its kind, and what makes a value of it."""
 
 
-def plain_fields(content: object, fields: Fields) -> dict[str, Any]:
+def plain_fields(content: object, names: Iterable[str]) -> dict[str, Any]:
     """Return the fields of an object as plain values for a file."""
-    values = {name: getattr(content, name) for name in fields}
+    values = {name: getattr(content, name) for name in names}
     return {name: value.to_dict() if hasattr(value, "to_dict") else value for name, value in values.items()}
 
 
 def read_fields(
-    content: Mapping[str, Any], fields: Fields, file: str | Path | None, *, optional: bool = False
+    content: Mapping[str, Any], names: Iterable[str], file: str | Path | None, *, optional: bool = False
 ) -> dict[str, Any]:
     """Return the values of fields; those that are null are left out if all are optional."""
     values: dict[str, Any] = {}
-    for name, (kind, make) in fields.items():
+    for name in names:
+        kind, make = FIELDS[name]
         if optional and content.get(name) is None:
             continue
         if not _is_a(kind, content.get(name)):

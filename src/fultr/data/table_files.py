@@ -211,9 +211,19 @@ def arrow_table(frame: pl.DataFrame) -> pa.Table:
 
 
 def write_table(
-    path: Path, schema: pa.Schema, metadata: Mapping[str, Any], parts: Iterable[pa.Table], *, as_csv: bool
+    path: Path,
+    schema: pa.Schema,
+    metadata: Mapping[str, Any],
+    parts: Iterable[pa.Table],
+    *,
+    as_csv: bool = False,
+    as_arrow: bool = False,
+    compression: str | dict[str, str] = "zstd",
 ) -> None:
-    """Write the parts of a table after one another; without metadata, the file says nothing of fultr."""
+    """Write the parts of a table after one another, as Parquet by default.
+
+    Without metadata, the file says nothing of fultr. `compression` may name that of some columns only.
+    """
     content = json.dumps({"version": FORMAT_VERSION, **metadata}, sort_keys=True, allow_nan=False).encode()
     if metadata:
         schema = schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: content})
@@ -221,8 +231,10 @@ def write_table(
         if as_csv:
             file.write(CSV_MARK.encode() + content + b"\n" if metadata else b"")
             writer = arrow_csv.CSVWriter(file, schema)
+        elif as_arrow:
+            writer = pa.ipc.new_file(file, schema)
         else:
-            writer = parquet.ParquetWriter(file, schema, compression="zstd")
+            writer = parquet.ParquetWriter(file, schema, compression=compression)
         with writer:
             for part in parts:
                 writer.write_table(part.select(schema.names).cast(schema))

@@ -11,7 +11,7 @@ from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.data.counts import Counts
-from fultr.data.metadata import Fields, damaged_metadata, plain_fields, read_fields
+from fultr.data.metadata import damaged_metadata, plain_fields, read_fields
 from fultr.errors import InputError
 
 LOG = "click-log"
@@ -59,7 +59,7 @@ class LogMetadata:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the file."""
-        content = {"kind": LOG, **plain_fields(self, FIELDS)}
+        content = {"kind": LOG, **plain_fields(self, vars(self))}
         return {name: value for name, value in content.items() if name != "items" or value is not None}
 
     @classmethod
@@ -67,7 +67,7 @@ class LogMetadata:
         """Read what a file says, which may come from anywhere; a table without metadata says nothing."""
         if content.get("kind", LOG) != LOG:
             raise InputError(f"holds no click log but a {content['kind']}", file=file)
-        fields = read_fields(content, FIELDS, file, optional=True)
+        fields = read_fields(content, cls.__annotations__, file, optional=True)
         items = fields.get("items")
         if items is not None and not (
             set(items) == {"file", "sha256"}
@@ -117,18 +117,3 @@ class LogMetadata:
             "group_columns": [column for column, name in enumerate(names) if name in derived],
             "source": self.source,
         }
-
-
-FIELDS: Fields = {
-    "position_bias": (dict, PositionBias.from_dict),
-    "noise": (dict, ClickNoise.from_dict),
-    "empties_dropped": (bool, bool),
-    "origin": (dict, dict),
-    "source": (str, str),
-    "group_names": ((str,), tuple),
-    "feature_names": ((str,), tuple),
-    "group_columns": ((int,), tuple),
-    "invented": ((str,), tuple),
-    "text_ids": ((str,), tuple),
-    "items": (dict, dict),
-}

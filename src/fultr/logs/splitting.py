@@ -24,7 +24,7 @@ from fultr.files import atomic_write, writable_file, written_together
 from fultr.logs.metadata import LogMetadata
 from fultr.logs.reading import LogOptions, items_beside, read_log
 from fultr.logs.sources import tables_of
-from fultr.logs.writing import check_replaceable
+from fultr.logs.writing import check_replaceable, items_file
 
 
 class LogPart(NamedTuple):
@@ -96,7 +96,7 @@ def split_log(
         for out, is_aside in zip(outs, (False, True), strict=True):
             metadata, written = dict(table.metadata), [out]
             if items is not None:
-                copy = _items_name(out, items)
+                copy = items_file(out)
                 shutil.copyfile(items, complete.enter_context(atomic_write(copy, companion=True)))
                 metadata["items"] = {**metadata["items"], "file": copy.name}
                 written.append(copy)
@@ -113,14 +113,10 @@ def _items_of(table: Table) -> Path | None:
     return None if items is None or table.file is None else Path(items_beside(items, table.file))
 
 
-def _items_name(out: Path, items: Path) -> Path:
-    return out.with_name(f"{out.stem}.items{items.suffix}")
-
-
 def _check_outputs(table: Table, items: Path | None, outs: tuple[Path, Path]) -> None:
     """Refuse what cannot be written, before the work, and to write over what is read."""
     written = [writable_file(out) for out in outs]
-    copies = [] if items is None else [_items_name(out, items) for out in outs]
+    copies = [] if items is None else [items_file(out) for out in outs]
     if written[0].resolve() == written[1].resolve():
         raise InputError("the two parts must be different files", file=outs[1])
     read = [Path(file).resolve() for file in (table.file, items) if file is not None]

@@ -251,5 +251,5 @@ def _write_parquet(rows: _Rows, parts: Iterable[ShownItems], path: Path) -> int:
         if held.num_rows:
             yield held
 
-    write_table(path, schema, {"kind": RANKINGS}, groups(), as_csv=False)
+    write_table(path, schema, {"kind": RANKINGS}, groups())
     return written
