@@ -7,7 +7,7 @@ Each case gets one line that names the file and, where there is one, the row, th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,62 +42,78 @@ STRAYS = {
 }
 
 
-@pytest.mark.parametrize(("stray", "value", "part", "column"), STRAYS.values(), ids=STRAYS)
+ORDINAL = "position.ordinal"
+EVENT_STRAYS = {
+    "another position": (event("s1", "impression", "a", 3), "3", "at another position", ORDINAL),
+    "position taken": (event("s1", "impression", "c", 2), "2", "another document", ORDINAL),
+    "no position": (event("s1", "impression", "c", None), None, "no event says where", ORDINAL),
+    "position is text": (event("s1", "impression", "c", "third"), "'third'", "integer", ORDINAL),
+    "position is negative": (event("s1", "impression", "c", -2), "-2", "integer", ORDINAL),
+    "position is a fraction": (event("s1", "impression", "c", 1.5), "1.5", "integer", ORDINAL),
+}
+PLACED = {
+    "response": [{"a": 1, "b": 2, "c": 3}, {"b": 1, "a": 2}],
+    "events": [{"a": 1, "b": 2, "c": 0}, {"b": 1, "a": 0}],
+}
+
+
+@pytest.mark.parametrize(
+    ("positions", "stray", "value", "part", "column"),
+    [("response", *case) for case in STRAYS.values()] + [("events", *case) for case in EVENT_STRAYS.values()],
+    ids=[*STRAYS, *EVENT_STRAYS],
+)
 def test_what_cannot_be_placed_is_named_or_skipped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], stray: Any, value: str | None, part: str, column: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    positions: Any,
+    stray: Any,
+    value: str | None,
+    part: str,
+    column: str,
 ) -> None:
     queries, events = small_ubi()
     path = write_lines([*queries, *events, stray], tmp_path / "ubi.ndjson")
-    line = refusal(capsys, "convert", "--from", "ubi", path, tmp_path / "out.parquet")
+    command = ("convert", "--from", "ubi", "--positions", positions, path, tmp_path / "out.parquet")
+    line = refusal(capsys, *command)
     assert f"{path}, row 8, column" in line
     assert part in line
     assert f"{column}'" in line
     if value is not None:
         assert f"(got {value})" in line
-    assert read_log(ubi_table(path, on_stray="skip")).origin["skipped"] == 1
-    code, _, err = result_of(
-        capsys, "convert", "--from", "ubi", "--skip-strays", path, tmp_path / "out.parquet"
-    )
+    log = read_log(ubi_table(path, positions=positions, on_stray="skip"))
+    assert positions_by_document(log)[:2] == PLACED[positions]
+    assert log.origin["skipped"] == 1
+    code, _, err = result_of(capsys, *command, "--skip-strays")
     assert code == 0
     assert "1 events or searches could not be placed" in err
 
 
-EVENT_STRAYS = {
-    "another position": (event("s1", "impression", "a", 3), "3", "at another position"),
-    "position taken": (event("s1", "impression", "c", 2), "2", "another document"),
-    "no position": (event("s1", "impression", "c", None), None, "no event says where"),
-    "position is text": (event("s1", "impression", "c", "third"), "'third'", "integer"),
-    "position is negative": (event("s1", "impression", "c", -2), "-2", "integer"),
-    "position is a fraction": (event("s1", "impression", "c", 1.5), "1.5", "integer"),
-}
-
-
-@pytest.mark.parametrize(("stray", "value", "part"), EVENT_STRAYS.values(), ids=EVENT_STRAYS)
-def test_positions_of_events_must_make_sense(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], stray: Any, value: str | None, part: str
+def check_refused(
+    capsys: pytest.CaptureFixture[str],
+    path: Path,
+    read: Callable[[], object],
+    options: Sequence[object],
+    place: str,
+    part: str,
+    value: str | None = None,
 ) -> None:
-    queries, events = small_ubi()
-    path = write_lines([*queries, *events, stray], tmp_path / "ubi.ndjson")
-    command = ("convert", "--from", "ubi", "--positions", "events", path, tmp_path / "out.parquet")
-    line = refusal(capsys, *command)
-    assert f"{path}, row 8, column 'event_attributes.position.ordinal'" in line
-    assert part in line
-    if value is not None:
-        assert f"(got {value})" in line
-    log = read_log(ubi_table(path, positions="events", on_stray="skip"))
-    assert positions_by_document(log) == [{"a": 1, "b": 2, "c": 0}, {"b": 1, "a": 0}]
-    assert log.origin["skipped"] == 1
-
-
-def refused(
-    capsys: pytest.CaptureFixture[str], folder: Path, read: Callable[[], object], *command: object
-) -> str:
-    """The library and the command refuse it with the same line, and nothing is written."""
+    """The library and the command refuse a file with the same line, and nothing is written."""
     with pytest.raises(InputError) as caught:
         read()
-    line = refusal(capsys, "convert", *command, folder / "out.parquet", unchanged=folder)
+    out = path.parent / "out.parquet"
+    line = refusal(capsys, "convert", "--from", *options, path, out, unchanged=path.parent)
     assert line.strip() == f"fultr: {caught.value.in_shell()}"
-    return str(caught.value)
+    error = str(caught.value)
+    assert error.startswith(f"{path.parent}/{place}")
+    assert part in error
+    if value is not None:
+        assert error.endswith(f"(got {value})")
+
+
+def place_of(path: Path, row: int | None, column: str | None) -> str:
+    """How an error about a row and a column of a file starts."""
+    parts = (path.name, f"row {row}" if row is not None else "", f"column '{column}'" if column else "")
+    return ", ".join(filter(None, parts)) + ": "
 
 
 GOOD_NESTED: dict[str, list[Any]] = {
@@ -157,14 +173,8 @@ def test_bad_nested_rows_are_named(
         "impression": "session",
     }
     options = [f"--column={name}={column_}" for name, column_ in names.items()]
-    error = refused(
-        capsys, tmp_path, lambda: read_log(nested_table(path, **names)), "--from", "nested", *options, path
-    )
-    place = f"row {row}, " if row is not None else ""
-    assert error.startswith(f"{path}, {place}column '{column}': ")
-    assert part in error
-    if value is not None:
-        assert error.endswith(f"(got {value})")
+    read = lambda: read_log(nested_table(path, **names))  # noqa: E731
+    check_refused(capsys, path, read, ("nested", *options), place_of(path, row, column), part, value)
 
 
 COUNTS = [
@@ -209,14 +219,10 @@ def test_bad_counts_are_named(
         )
     else:
         pq.write_table(pa.table(table), path)
-    error = refused(capsys, tmp_path, lambda: read_aggregated_log(path), "--from", "aggregated", path)
-    place = "" if row is None else f", row {row + (ending == 'csv')}"
-    assert error.startswith(f"{path}{place}" + ("" if column is None else f", column '{column}'"))
-    assert part in error
-    if value is not None:
-        # a count that is none is shown as the file has it, which is text in a CSV file
-        as_text = ending == "csv" and part == "integer, 0 or more"
-        assert error.endswith(f"(got '{value}')" if as_text else f"(got {value})")
+    # a count that is none is shown as the file has it, which is text in a CSV file
+    shown = f"'{value}'" if value and ending == "csv" and part == "integer, 0 or more" else value
+    place = place_of(path, None if row is None else row + (ending == "csv"), column)
+    check_refused(capsys, path, lambda: read_aggregated_log(path), ("aggregated",), place, part, shown)
 
 
 MANY_QUERIES = [f"q{n}" for n in range(1500)]
@@ -278,9 +284,7 @@ def test_bad_files_for_lightgbm_are_named(
             encoded = text if isinstance(text, bytes) else text.encode()
             (tmp_path / f"train.txt{name}").write_bytes(encoded)
     path = tmp_path / "train.txt"
-    error = refused(capsys, tmp_path, lambda: read_log(lightgbm_table(path)), "--from", "lightgbm", path)
-    assert error.startswith(f"{tmp_path}/{place}")
-    assert part in error
+    check_refused(capsys, path, lambda: read_log(lightgbm_table(path)), ("lightgbm",), place, part)
 
 
 BAD_LINES = {
@@ -302,9 +306,7 @@ def test_bad_records_are_named(
     queries, events = small_ubi()
     path = write_lines([*queries, *events], tmp_path / "ubi.ndjson")
     path.write_bytes(path.read_bytes() + (line if isinstance(line, bytes) else line.encode()) + b"\n")
-    error = refused(capsys, tmp_path, lambda: read_log(ubi_table(path)), "--from", "ubi", path)
-    assert error.startswith(f"{path}, row 8")
-    assert part in error
+    check_refused(capsys, path, lambda: read_log(ubi_table(path)), ("ubi",), "ubi.ndjson, row 8", part)
 
 
 def test_other_mistakes_with_searches_and_events(tmp_path: Path) -> None:

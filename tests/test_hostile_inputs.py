@@ -6,8 +6,8 @@ exit code 2; and nothing is written.
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -135,91 +135,47 @@ def test_the_good_table_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert run(["convert", str(path), str(tmp_path / "out.parquet")]) == 0
 
 
-def make_empty(folder: Path) -> Path:
-    (folder / "log.csv").touch()
-    return folder / "log.csv"
+def parquet_of(table: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(table), buffer)
+    return buffer.getvalue()
 
 
-def make_header_only(folder: Path) -> Path:
-    (folder / "log.csv").write_text(",".join(GOOD) + "\n")
-    return folder / "log.csv"
+def with_zeros(content: bytes) -> bytes:
+    return content[:4] + bytes(596) + content[600:]
 
 
-def make_truncated(folder: Path) -> Path:
-    path = write(GOOD, folder / "log.parquet")
-    path.write_bytes(path.read_bytes()[:-30])
-    return path
+HEADER = ",".join(GOOD) + "\n"
+FEATURES = without("feature_1")
+LONG = {name: values * 500 for name, values in GOOD.items()}
+
+# name of the case, the file, what it holds, and what is said of it
+FILES: list[tuple[str, str, bytes | str | None, str]] = [
+    ("empty", "log.csv", "", "is empty"),
+    ("header only", "log.csv", HEADER, "the log has no rows"),
+    ("truncated", "log.parquet", parquet_of(GOOD)[:-30], "is no readable Parquet file"),
+    ("damaged", "log.parquet", with_zeros(parquet_of(LONG)), "is no readable Parquet file, or damaged"),
+    ("text called Parquet", "log.parquet", "impression_id,click\n1,1\n", "is no readable Parquet file"),
+    ("binary called CSV", "log.csv", bytes(range(256)) * 20, "(is no readable CSV file|the column is missing)"),
+    ("ragged", "log.csv", HEADER + "1,q,a,1,1,1,x,1\n" * 4 + "3,q,a\n", r"row 6: the row has 3 values, but there are 8 columns \(got '3,q,a'\)"),
+    ("twice named", "log.csv", "impression_id,query_id,doc_id,position,click,click\n1,1,1,1,1,1\n", "column 'click': two columns have this name"),
+    ("uneven lists", "log.parquet", parquet_of({**FEATURES, "features": [[1.0, 2.0], [1.0], [1.0, 2.0], [1.0, 2.0]]}), "row 2, column 'features': there are 1 features, but 2 in row 1"),
+    ("lists of text", "log.parquet", parquet_of({**FEATURES, "features": [["a"], ["b"], ["a"], ["b"]]}), "column 'features': must be lists of numbers"),
+    ("ids are floats", "log.parquet", parquet_of({**GOOD, "query_id": [1.5, 1.5, 1.5, 1.5]}), "row 1, column 'query_id': ids must be integers or text, not double"),
+    ("no file", "nothing.csv", None, "no such file"),
+    ("a folder", "", None, "is a folder"),
+]  # fmt: skip
 
 
-def make_damaged(folder: Path) -> Path:
-    path = write({name: values * 500 for name, values in GOOD.items()}, folder / "log.parquet")
-    content = bytearray(path.read_bytes())
-    content[4:600] = bytes(596)
-    path.write_bytes(content)
-    return path
-
-
-def make_text_called_parquet(folder: Path) -> Path:
-    (folder / "log.parquet").write_text("impression_id,click\n1,1\n")
-    return folder / "log.parquet"
-
-
-def make_binary_called_csv(folder: Path) -> Path:
-    (folder / "log.csv").write_bytes(bytes(range(256)) * 20)
-    return folder / "log.csv"
-
-
-def make_ragged(folder: Path) -> Path:
-    path = write(GOOD, folder / "log.csv")
-    path.write_text(path.read_text() + "3,q,a\n")
-    return path
-
-
-def make_twice_named(folder: Path) -> Path:
-    (folder / "log.csv").write_text("impression_id,query_id,doc_id,position,click,click\n1,1,1,1,1,1\n")
-    return folder / "log.csv"
-
-
-def make_uneven_lists(folder: Path) -> Path:
-    table = pa.table({**without("feature_1"), "features": [[1.0, 2.0], [1.0], [1.0, 2.0], [1.0, 2.0]]})
-    pq.write_table(table, folder / "log.parquet")
-    return folder / "log.parquet"
-
-
-def make_lists_of_text(folder: Path) -> Path:
-    pq.write_table(
-        pa.table({**without("feature_1"), "features": [["a"], ["b"], ["a"], ["b"]]}), folder / "log.parquet"
-    )
-    return folder / "log.parquet"
-
-
-def make_float_ids(folder: Path) -> Path:
-    pq.write_table(pa.table({**GOOD, "query_id": [1.5, 1.5, 1.5, 1.5]}), folder / "log.parquet")
-    return folder / "log.parquet"
-
-
-FILES: list[tuple[Callable[[Path], Path], str]] = [
-    (make_empty, "is empty"),
-    (make_header_only, "the log has no rows"),
-    (make_truncated, "is no readable Parquet file"),
-    (make_damaged, "is no readable Parquet file, or damaged"),
-    (make_text_called_parquet, "is no readable Parquet file"),
-    (make_binary_called_csv, "(is no readable CSV file|the column is missing)"),
-    (make_ragged, r"row 6: the row has 3 values, but there are 8 columns \(got '3,q,a'\)"),
-    (make_twice_named, "column 'click': two columns have this name"),
-    (make_uneven_lists, "row 2, column 'features': there are 1 features, but 2 in row 1"),
-    (make_lists_of_text, "column 'features': must be lists of numbers"),
-    (make_float_ids, "row 1, column 'query_id': ids must be integers or text, not double"),
-    (lambda folder: folder / "nothing.csv", "no such file"),
-    (lambda folder: folder, "is a folder"),
-]
-
-
-@pytest.mark.parametrize(("make", "problem"), FILES)
+@pytest.mark.parametrize(
+    ("name", "holds", "problem"), [case[1:] for case in FILES], ids=[case[0] for case in FILES]
+)
 def test_bad_files_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], Path], problem: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, holds: bytes | str | None, problem: str
 ) -> None:
-    path = make(tmp_path)
+    path = tmp_path / name
+    if holds is not None:
+        path.write_bytes(holds if isinstance(holds, bytes) else holds.encode())
     if path.suffix:
         with pytest.raises(InputError, match=re.escape(str(path)) + ".*" + problem):
             read_log(path)
