@@ -22,7 +22,15 @@ from fultr import (
     simulate_clicks,
 )
 from fultr.data import merging
-from fultr.data.grouping import Packing, dense, first_repeat, group_numbers, group_rows, sort_key
+from fultr.data.grouping import (
+    Packing,
+    dense,
+    first_repeat,
+    group_numbers,
+    group_rows,
+    sort_key,
+    stable_order,
+)
 from fultr.data.ids import TEXT, IdCodes, as_integers, codes_of, distinct
 from fultr.data.tally import RepeatedDocumentError
 from tests.counts import content
@@ -315,3 +323,11 @@ def test_ids_with_a_null_character_stay_apart() -> None:
         "click": [1, 0],
     }
     assert count(table).impressions.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 53, 54, 55, 63, 64])
+@pytest.mark.parametrize("size", [0, 1, 2, 1023, 1024])
+def test_keys_are_sorted_stably_however_many_bits_they_have(bits: int, size: int) -> None:
+    key = np.random.default_rng(size).integers(0, (1 << bits) - 1, size, dtype=np.uint64, endpoint=True)
+    key[: size // 2] = (1 << bits) - 1
+    assert stable_order(key).tolist() == np.argsort(key, kind="stable").tolist()

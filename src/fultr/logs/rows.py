@@ -190,7 +190,7 @@ class RowReader:
         """Bring the rows of impressions together, some impressions at a time, and yield them."""
         for part in in_parts(self._checked(pool)):
             keys = [part[name] for name in ("impression", "impression_check") if name in part]
-            order, _ = group_rows(*keys, part["row"])
+            order, _ = group_rows(*keys)  # rows of an impression come in their order
             yield {name: values[order] for name, values in part.items()}
 
     def _batches(self) -> Iterator[tuple[Batch, Location, int]]:
