@@ -18,10 +18,11 @@ from fultr.cli.main import run
 from fultr.policy import MLPScorer
 from fultr.training import UnsupportedLimitError
 from fultr.training.checkpoints import nothing_kept
-from fultr.training.cross_fitting import CrossFit, folds_of
+from fultr.training.cross_fitting import CrossFit
+from fultr.training.folds import folds_of
 from fultr.training.models import CentredModel, LinearModel, ModuleModel, Scaling
 from fultr.training.objective import Objective
-from fultr.training.offsets import best_temperature
+from fultr.training.offset_search import best_temperature
 from fultr.training.preparation import prepare
 from fultr.training.task import Task, Weighing
 
@@ -149,7 +150,7 @@ def test_the_most_useful_policy_is_at_least_as_good_as_any_temperature_of_any_l2
     for l2 in (0.001, 0.1, 10.0):
         one = FairRanker(max_disparity=1.0, fairness="offsets", position_bias=BIAS, l2=l2)
         alone = CrossFit(one, prepare(one, log.compact()), nothing_kept, None).most_useful()
-        assert best_temperature(fit.judged, alone.scores)[1] <= best + 1e-4
+        assert best_temperature(fit.folds.judged, alone.scores)[1] <= best + 1e-4
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])

@@ -20,7 +20,7 @@ import fultr
 from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias, RankingDataset
 from fultr.estimators import utility
 from fultr.expectation import dcg_weights, expected_weights
-from fultr.training.offsets import best_temperature
+from fultr.training.offset_search import best_temperature
 from fultr.training.overlap import query_digests
 from fultr.training.preparation import prepare
 from fultr.training.solving import Settled

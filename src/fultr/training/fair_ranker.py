@@ -15,13 +15,16 @@ from fultr.clicks.examination import AnyBias, context_of
 from fultr.data import Source
 from fultr.errors import InputError
 from fultr.evaluation import evaluate
+from fultr.training.candidates import Choice, Start, TrainedPolicies
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.cross_fitting import Choice, CrossFit, Policies, Start
+from fultr.training.cross_fitting import CrossFit
+from fultr.training.folds import Folds
 from fultr.training.goals import squared
-from fultr.training.offsets import LEVEL, expected_on_new_queries, is_supported, measure_scores
+from fultr.training.offset_search import measure_scores
 from fultr.training.overlap import query_digests
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, has_two_groups, prepare
+from fultr.training.promises import LEVEL, expected_on_new_queries, is_supported
 from fultr.training.ranker import KnownScores, TrainableRanker
 from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
@@ -289,10 +292,10 @@ def train_all_as_paper(
     grid: Sequence[tuple[float, float, int]],
     checkpoints: Checkpoints,
     watch: Watcher | None,
-) -> tuple[Policies, list[float]]:
+) -> tuple[TrainedPolicies, list[float]]:
     """Train by the paper's protocol for fairness weights, costs and seeds; with their validation values."""
     source = single_impressions(ready.source, "the paper's protocol")
-    found = [
+    trained = [
         train_as_paper(
             source,
             ready.weighing,
@@ -309,10 +312,10 @@ def train_all_as_paper(
         for number, (weight, cost, seed) in enumerate(grid)
     ]
     weights, costs, _ = (np.array(column) for column in zip(*grid, strict=True))
-    fit = CrossFit(ranker, ready, checkpoints, watch)
+    parameters = [np.stack([outcome.parameters for outcome in trained])]
     start = Start([ready.model], costs)
-    policies = Policies(fit, start, [np.stack([one.parameters for one in found])], weights, costs)
-    return policies, [one.best_value for one in found]
+    policies = TrainedPolicies(Folds(ready, 0, ranker.seed), start, parameters, weights, costs)
+    return policies, [outcome.best_value for outcome in trained]
 
 
 def paper_settings(ranker: FairRanker) -> PaperSettings:

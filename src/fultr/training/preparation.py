@@ -18,7 +18,7 @@ from fultr.errors import InputError
 from fultr.estimators import disparity_squared, list_disparity_bounds
 from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling, Scores
+from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.settings import NAMED_MODELS, TREES
 from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
@@ -72,16 +72,19 @@ class Prepared:
         self.valid_model = self.model.on(self.valid_task.data)
         self.l2 = _l2_of(ranker, self.model)
 
-    def most_disparity(self, model: Scores, parameters: NDArray[np.float64]) -> float:
-        """Return the most that sqrt(sum of D_ij^2) may be, whatever the merit of items never shown.
+    def most_disparity(self, scores: NDArray[np.float64]) -> float:
+        """Return the most that sqrt(sum of D_ij^2) of the policy of scores of the rows may be.
+
+        That is its largest value, whatever the merit of items never shown.
 
         0 if all were shown: then nothing is unknown.
         """
         evidence = self.task.disparity
         if evidence.unseen is None:
             return 0.0
-        scores = torch.from_numpy(model.scores(parameters[None], slice(None))[0].astype(np.float64))
-        exposure = expected_weights(scores, self.task.tables[1:], offsets=self.task.data.offsets)[0]
+        exposure = expected_weights(
+            torch.from_numpy(scores), self.task.tables[1:], offsets=self.task.data.offsets
+        )[0]
         low, high = (bound.sum(0) for bound in list_disparity_bounds(exposure, evidence))
         worst = torch.maximum(low.abs(), high.abs()) / evidence.total_impressions
         return float(disparity_squared(worst).sqrt())

@@ -28,8 +28,8 @@ from fultr.errors import InputError, WriteError
 from fultr.files import existing_file, parse_json, write_text
 from fultr.training.checkpoints import Tensors
 from fultr.training.limits import UnreachableLimitError
-from fultr.training.offsets import UnsupportedLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
+from fultr.training.promises import UnsupportedLimitError
 from fultr.training.solving import Settled
 
 CONFIG, METRICS, CHECKPOINTS, RESULTS = "config.json", "metrics.jsonl", "checkpoints", "results.json"
