@@ -119,6 +119,15 @@ class Frontier:
                 lowest = point.valid_disparity
         return tuple(envelope)
 
+    @property
+    def shown(self) -> tuple[FrontierPoint, ...]:
+        """The policies to look at: those of the envelope, and those that stand for their fairness weight."""
+
+        def order(point: FrontierPoint) -> tuple[Any, ...]:
+            return point.fairness_weight, point.seed, not point.chosen, point.l2, point.fairness
+
+        return tuple(sorted({*self.non_dominated, *self.chosen}, key=order))
+
     def select(self, *, max_disparity: float | None = None, min_utility: float | None = None) -> FairRanker:
         """Return the most useful policy under a limit, or the fairest that keeps a share of the utility.
 
