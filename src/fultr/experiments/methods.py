@@ -17,6 +17,7 @@ from fultr.baselines import (
     fair_pg_rank_sweep,
 )
 from fultr.click_model import ClickNoise
+from fultr.data import concatenate
 from fultr.errors import InputError
 from fultr.experiments.worlds import World
 from fultr.training import FairRanker, sweep
@@ -84,10 +85,7 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
     """Return the training of FULTR with some settings: a sweep over the fairness weight."""
 
     def train(world: World, weights: Sequence[float]) -> Policies:
-        source: Any = world.train if labelled else world.log
-        valid: Any = world.train_valid if labelled else world.valid
-        if world.whole is not None:
-            source, valid = world.whole, None
+        source, valid = _sources(world, labelled=labelled)
         front = sweep(
             source,
             valid=valid,
@@ -103,6 +101,18 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
             yield point.fairness_weight, front.ranker(point)
 
     return train
+
+
+def _sources(world: World, *, labelled: bool) -> tuple[Any, Any]:
+    """Return what to train on, and what to choose policies by; None leaves out one part after the other.
+
+    Of one cost there is nothing to choose, and nothing needs to be left out.
+    """
+    source: Any = world.train if labelled else world.log
+    valid: Any = world.train_valid if labelled else world.valid
+    if world.whole is None or (world.l2 is not None and len(world.l2) == 1):
+        return source, valid
+    return (concatenate([source, valid]) if labelled else world.whole), None
 
 
 def _single(make: Callable[..., TrainableRanker], **settings: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import Planting, estimate_noise, simulate_clicks
-from fultr.data import ClickLog, DataSplits, RankingDataset, Source
+from fultr.data import ClickLog, DataSplits, RankingDataset, Source, merge
 from fultr.datasets import german_credit, mslr, synthetic
 from fultr.errors import InputError
 from fultr.policy import RankingSVM
@@ -59,8 +59,8 @@ class World:
     top_k
         Positions beyond have no utility; by default all have some.
     whole
-        The training and validation clicks together, where a share was put aside only for methods that cannot
-        leave out one part after the other; None if validation clicks were given.
+        The training and validation clicks together, for methods that leave out one part after the other;
+        None if users gave the validation clicks themselves.
     """
 
     log: Source
@@ -172,7 +172,8 @@ def make_world(conditions: Conditions) -> World:
         )
         known = ClickNoise(1.0, estimate_noise(measured, BIAS).eps_minus)
     log, valid = clicks_on(data.train, 0), clicks_on(data.valid, 1)
-    return World(log, valid, BIAS, known, data.train, data.valid, data.test, seed)
+    whole = merge(*(clicks.compact() for clicks in (log, valid)))
+    return World(log, valid, BIAS, known, data.train, data.valid, data.test, seed, whole=whole)
 
 
 def check_data(name: str) -> None:
