@@ -73,12 +73,22 @@ def compare(
             "has no groups, though the log has, so that no disparity can be seen ({group_by()} makes them)"
         )
         raise InputError(problem, column="test", options=["group_by()"])
-    bias, known = position_bias_of(position_bias, log, depth), noise_of(noise, log)
+    bias, known_noise = position_bias_of(position_bias, log, depth), noise_of(noise, log)
     train, checked = with_validation(log, valid, valid_share, seed)
     lists = lists_with_groups(test, log.data.group_names)
-    whole = log if valid is None else None
+    every_click = log if valid is None else None
     world = World(
-        train, checked, bias, known, None, None, lists, seed, always_corrected=True, top_k=top_k, whole=whole
+        train,
+        checked,
+        bias,
+        known_noise,
+        None,
+        None,
+        lists,
+        seed,
+        always_corrected=True,
+        top_k=top_k,
+        whole=every_click,
     )
     rows = []
     for name in dict.fromkeys(methods):
@@ -92,17 +102,21 @@ def compare(
 
 def _measured(policy: TrainableRanker, world: World, seed: int) -> Row:
     """Return the measures of an evaluation on the test lists, each with low and high."""
-    found = evaluate(policy, world.test, position_bias=world.position_bias, at=world.top_k, seed=seed)
-    values: dict[str, Any] = {"dcg": found.dcg, "disparity": found.disparity}
-    if isinstance(found.disparity, float):
-        values["exposure_ratio"] = found.exposure_ratio
+    evaluation = evaluate(policy, world.test, position_bias=world.position_bias, at=world.top_k, seed=seed)
+    values: dict[str, Any] = {"dcg": evaluation.dcg, "disparity": evaluation.disparity}
+    if isinstance(evaluation.disparity, float):
+        values["exposure_ratio"] = evaluation.exposure_ratio
     else:
-        values["disparity"] = found.disparity_squared**0.5
+        values["disparity"] = evaluation.disparity_squared**0.5
     row: Row = {}
-    for name, value in {**values, "exposure_to_move": found.exposure_to_move}.items():
-        low, high = found.intervals[name]
-        known = isinstance(low, float)
-        row |= {name: value, f"{name}_low": low if known else None, f"{name}_high": high if known else None}
+    for name, value in {**values, "exposure_to_move": evaluation.exposure_to_move}.items():
+        low, high = evaluation.intervals[name]
+        bounded = isinstance(low, float)
+        row |= {
+            name: value,
+            f"{name}_low": low if bounded else None,
+            f"{name}_high": high if bounded else None,
+        }
     return row
 
 

@@ -127,7 +127,7 @@ def _single(make: Callable[..., TrainableRanker], **settings: Any) -> Any:
 
 def _fair_pg_rank(*, ips: bool) -> Any:
     def train(world: World, weights: Sequence[float]) -> Policies:
-        found = fair_pg_rank_sweep(
+        rankers = fair_pg_rank_sweep(
             world.log,
             weights,
             valid=world.valid,
@@ -136,7 +136,7 @@ def _fair_pg_rank(*, ips: bool) -> Any:
             position_bias=world.position_bias,
             seed=world.seed,
         )
-        yield from zip(weights, found, strict=True)
+        yield from zip(weights, rankers, strict=True)
 
     return train
 
@@ -158,7 +158,7 @@ def _post_processed(make: Callable[..., Any], knob: str, **settings: Any) -> Any
                 ranker.fit(world.log, valid=world.valid)
                 trained = ranker
             else:
-                ranker.adopt_from(trained)
+                ranker.copy_policy_of(trained)
             yield value, ranker
 
     return train

@@ -153,10 +153,10 @@ class CrossFit:
         stops = () if together or costs.size == 1 else EARLY_STOPS
         parameters = []
         for part, model in zip(self.folds.parts, models, strict=True):
-            kept = KeptStops(stops)
+            stopped = KeptStops(stops)
             solver = self._solver(part, model, costs)
-            solver.maximise("useful", Penalised(np.zeros(costs.size)), solver.initial, kept)
-            parameters.append(kept.parameters)
+            solver.maximise("useful", Penalised(np.zeros(costs.size)), solver.initial, stopped)
+            parameters.append(stopped.parameters)
         scores = self.folds.scores(models, parameters)
         by_temperature = [best_temperature(self.folds.judged, of_policy) for of_policy in scores]
         best = int(np.argmax([utility for _, utility in by_temperature]))

@@ -258,7 +258,7 @@ class FairRanker(TrainableRanker):
 
     def _set_policy(self, ready: Prepared, choice: Choice) -> None:
         """Take over a trained scorer and what it was trained with."""
-        self.adopt(choice.scorer, ready.task.data, ready.weighing.position_bias)
+        self.set_scorer(choice.scorer, ready.task.data, ready.weighing.position_bias)
         self.offsets_ = choice.offsets
         self.noise_ = ready.weighing.noise
         # the column whose values had a curve each; position_bias_ is their mean
@@ -273,8 +273,10 @@ class FairRanker(TrainableRanker):
         """Return the measures of the policy on clicks it did not see."""
         noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
         policy = KnownScores(scores)
-        found = evaluate(policy, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
-        return found.to_dict()
+        evaluation = evaluate(
+            policy, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k
+        )
+        return evaluation.to_dict()
 
 
 def _fit_as_paper(

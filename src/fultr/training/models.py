@@ -295,9 +295,9 @@ class CentredModel(Scores):
 
     def scorer(self, parameters: Array) -> ScaledScorer:
         """Return the scorer of one configuration."""
-        made = self.model.scorer(self.moved(parameters))
-        made.temperature = self.temperature
-        return made
+        scorer = self.model.scorer(self.moved(parameters))
+        scorer.temperature = self.temperature
+        return scorer
 
 
 class ModuleModel(Model):
@@ -342,7 +342,7 @@ class ModuleModel(Model):
     @property
     def _fixed(self) -> set[str]:
         """Names of what a module holds that is not trained."""
-        trained = {name for name, one in self.module.named_parameters() if one.requires_grad}
+        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
         return set(self.module.state_dict()) - trained
 
     @property
@@ -370,18 +370,18 @@ class ModuleModel(Model):
     def trace(self, parameters: Array, rows: slice) -> tuple[NDArray[np.float32], Callable[[Array], Array]]:
         """Return the scores of some rows, and what pulls slopes back; the network is run once for both."""
         self._take(parameters)
-        found = self.network(self.features[rows])
+        scores = self.network(self.features[rows])
 
         def pull_back(slopes: Array) -> Array:
-            given = torch.from_numpy(slopes[0]).to(found)
-            gradients = torch.autograd.grad(found, self.trained, given, allow_unused=True)
+            given = torch.from_numpy(slopes[0]).to(scores)
+            gradients = torch.autograd.grad(scores, self.trained, given, allow_unused=True)
             known = [
                 torch.zeros_like(parameter) if gradient is None else gradient
                 for parameter, gradient in zip(self.trained, gradients, strict=True)
             ]
             return _flat(known)[None]
 
-        return np.asarray(found.detach().to(torch.float32).numpy()[None]), pull_back
+        return np.asarray(scores.detach().to(torch.float32).numpy()[None]), pull_back
 
     def _take(self, parameters: Array) -> None:
         fill_parameters(self.trained, parameters.reshape(-1))

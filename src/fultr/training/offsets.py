@@ -172,12 +172,12 @@ def _scorer_of(scores: Any) -> Callable[[RankingDataset], ArrayLike]:
     if isinstance(scores, str):
         return lambda lists: _feature(lists, scores)
     if callable(getattr(scores, "predict", None)):
-        found: Callable[[RankingDataset], ArrayLike] = scores.predict
-        return found
+        predict: Callable[[RankingDataset], ArrayLike] = scores.predict
+        return predict
     if callable(scores):
         return PlackettLuce(scores).predict
-    known = np.asarray(number_array(scores, "scores"), dtype=np.float64)
-    return lambda _lists: known
+    given = np.asarray(number_array(scores, "scores"), dtype=np.float64)
+    return lambda _lists: given
 
 
 def _feature(lists: RankingDataset, name: str) -> Array:

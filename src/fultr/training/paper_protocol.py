@@ -181,24 +181,24 @@ def train_as_paper(
     whole_number(seed, "seed")
     weight, l2 = finite_number(fairness_weight, "fairness_weight"), finite_number(l2, "l2")
     impressions = Impressions.of(source, weighing)
-    _refuse_other_features(model, source=impressions.data, valid=valid.data)
+    _check_width(model, source=impressions.data, valid=valid.data)
     ascent = Ascent(impressions, weighing, model, weight, l2, settings.samples)
     validation = Objective(valid, model.on(valid.data), np.zeros(1))
     problem = (impressions.content, weighing, model.content, weight, l2, valid.content, seed, settings)
     checkpoints = BoundCheckpoints(checkpoints, problem, model.initial(seed))
-    progress, known = Progress.blank(seed, model, impressions.groups, settings), checkpoints.load(stage)
-    if known is None:
+    progress, tensors = Progress.blank(seed, model, impressions.groups, settings), checkpoints.load(stage)
+    if tensors is None:
         progress.fill_window(Task.of(source, weighing), model)
     else:
-        progress = progress.taken_up(known)
+        progress = progress.taken_up(tensors)
     return _Training(ascent, validation, weight, seed, settings).run(progress, checkpoints, stage, watch)
 
 
-def _refuse_other_features(model: Model, **given: RankingDataset) -> None:
-    wanted = int(model.features.shape[1])
+def _check_width(model: Model, **given: RankingDataset) -> None:
+    width = int(model.features.shape[1])
     for name, data in given.items():
-        if data.features.shape[1] != wanted:
-            problem = f"the model takes {wanted} features"
+        if data.features.shape[1] != width:
+            problem = f"the model takes {width} features"
             raise InputError(problem, column=name, value=data.features.shape[1])
 
 
@@ -258,11 +258,11 @@ class Progress:
         """Return the progress that was kept; this one says what it must look like."""
         taken: dict[str, Any] = {}
         for name, mine in self.to_tensors().items():
-            kept = tensors.get(name)
-            if kept is None or (kept.shape, kept.dtype) != (mine.shape, mine.dtype):
+            values = tensors.get(name)
+            if values is None or (values.shape, values.dtype) != (mine.shape, mine.dtype):
                 problem = "what was kept is of another training; remove it, or choose another stage"
-                raise InputError(problem, column=name, value=None if kept is None else kept.shape)
-            taken[name] = kept.copy() if isinstance(getattr(self, name), np.ndarray) else kept[0].item()
+                raise InputError(problem, column=name, value=None if values is None else values.shape)
+            taken[name] = values.copy() if isinstance(getattr(self, name), np.ndarray) else values[0].item()
         return Progress(**taken)
 
 
@@ -399,9 +399,9 @@ class _Training:
                 progress.entropy_weight,
                 np.random.default_rng([self.seed, RANKINGS_OF_STEP, step]),
             )
-            places = np.arange(step * batch.size, (step + 1) * batch.size) % settings.window
-            total += (disparities - progress.window[places]).sum(axis=0)
-            progress.window[places] = disparities
+            slots = np.arange(step * batch.size, (step + 1) * batch.size) % settings.window
+            total += (disparities - progress.window[slots]).sum(axis=0)
+            progress.window[slots] = disparities
             progress.step = step + 1
             self._move(progress, gradient)
 

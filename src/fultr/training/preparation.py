@@ -173,5 +173,5 @@ def check_groups(ranker: FairRanker, data: RankingDataset) -> None:
 
 def has_two_groups(data: RankingDataset) -> bool:
     """Say whether items are of two groups at least."""
-    known = data.group[data.group != UNKNOWN_GROUP]
-    return bool((known[1:] != known[:-1]).any())
+    groups = data.group[data.group != UNKNOWN_GROUP]
+    return bool((groups[1:] != groups[:-1]).any())

@@ -77,10 +77,15 @@ def check_supported(task: Task) -> None:
 def estimates_of(task: Task, scores: Array, accuracy: Accuracy = "single") -> tuple[Estimates, Estimates]:
     """Return utility and disparities of policies with their errors, from the scores (policies, rows)."""
     clusters = clusters_of(task.data)
-    expected = [exact_values(Problems.of(one, task.data.offsets), task.tables, accuracy) for one in scores]
+    expected = np.stack(
+        [
+            exact_values(Problems.of(of_policy, task.data.offsets), task.tables, accuracy)
+            for of_policy in scores
+        ]
+    )
     return (
-        utility_estimates(np.stack([one[0] for one in expected]), task.utility, *clusters),
-        disparity_estimates(np.stack([one[1] for one in expected]), task.disparity, *clusters),
+        utility_estimates(expected[:, 0], task.utility, *clusters),
+        disparity_estimates(expected[:, 1], task.disparity, *clusters),
     )
 
 

@@ -54,9 +54,9 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
     def __new__(cls, *_arguments: Any, **settings: Any) -> Self:
         """Make a ranker; refuse what other libraries take and this one has no use for."""
-        refuse_device(settings)
-        made: Self = super().__new__(cls)
-        return made
+        check_no_device(settings)
+        ranker: Self = super().__new__(cls)
+        return ranker
 
     @property
     def needs_impressions(self) -> bool:
@@ -99,7 +99,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             For rankers that can be watched and stopped: `watch`, called as training goes on, and
             `checkpoints`, where its state is kept.
         """
-        refuse_device(training)
+        check_no_device(training)
         check_dense(X, "X")
         source = source_of(
             X,
@@ -131,7 +131,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def restore(self) -> None:
         """Make, after a policy was loaded, what follows from what it has learned."""
 
-    def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
+    def set_scorer(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
         """Become the policy of a trained scorer, a module from features to scores."""
         self.scorer_: Any = scorer
         self.position_bias_: Any = position_bias
@@ -140,7 +140,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = data.features.shape[1]
         self.training_queries_ = query_digests(data)
 
-    def adopt_from(self, trained: TrainableRanker) -> None:
+    def copy_policy_of(self, trained: TrainableRanker) -> None:
         """Take over all that another ranker has learned."""
         for name, value in vars(trained).items():
             if name.endswith("_") and not name.startswith("_"):
@@ -221,8 +221,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         It is cut after `top_k` if the ranker has one. It says nothing of fairness; `evaluate`, which takes
         the same options, does.
         """
-        found = self.evaluate(data, **{"at": getattr(self, "top_k", None), "intervals": None, **options})
-        return float(found.dcg)
+        evaluation = self.evaluate(data, **{"at": getattr(self, "top_k", None), "intervals": None, **options})
+        return float(evaluation.dcg)
 
     def fitted_scorer(self) -> Any:
         """Return the trained scorer; not to be asked before `fit`."""
@@ -254,7 +254,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         return [str(name) for name in self.feature_names_in_]
 
 
-def refuse_device(settings: dict[str, Any]) -> None:
+def check_no_device(settings: dict[str, Any]) -> None:
     """Refuse a device: kernels are compiled for the CPU."""
     if "device" in settings:
         problem = "training and ranking run on the CPU, on all its cores; leave device out"

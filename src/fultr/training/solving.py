@@ -91,8 +91,8 @@ class KeptStops:
     @property
     def parameters(self) -> Array:
         """(configurations x stops, size) The stops of a configuration stand together, its end last."""
-        found = np.concatenate(self.kept)
-        return found.reshape(-1, found.shape[-1])
+        stops = np.concatenate(self.kept)
+        return stops.reshape(-1, stops.shape[-1])
 
 
 class Solver:
@@ -180,28 +180,28 @@ class Solver:
     def _shifts(self) -> list[NDArray[np.int64]]:
         """Return the configurations that are trained together."""
         everyone = np.arange(self.l2.size)
-        return [everyone] if self.model.together else [everyone[one : one + 1] for one in everyone]
+        return [everyone] if self.model.together else [everyone[number : number + 1] for number in everyone]
 
-    def _objective(self, some: NDArray[np.int64], entropy_weight: float = 0.0) -> Objective:
-        bonus = np.full(some.size, entropy_weight)
-        return Objective(self.task, self.model, self.l2[some], bonus, accuracy=self.accuracy)
+    def _objective(self, which: NDArray[np.int64], entropy_weight: float = 0.0) -> Objective:
+        bonus = np.full(which.size, entropy_weight)
+        return Objective(self.task, self.model, self.l2[which], bonus, accuracy=self.accuracy)
 
     def maximise(
-        self, stage: str, goal: Goal, points: Array, kept: KeptStops | None = None
+        self, stage: str, goal: Goal, points: Array, stopped: KeptStops | None = None
     ) -> tuple[Array, NDArray[np.int64]]:
         """Return the best parameters for a goal, from the given ones on, and the steps it took."""
-        stops = () if kept is None else kept.stops
-        found, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
-        for number, some in enumerate(self._shifts()):
+        stops = () if stopped is None else stopped.stops
+        parameters, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
+        for number, which in enumerate(self._shifts()):
             for turn, bonus in enumerate(self._bonuses()):
                 name = f"{self.prefix}{stage}-{number}-{turn}"
-                objective = self._objective(some, bonus)
-                search = self._search(name, goal.pick(some), objective, found[some], stops)
-                found[some] = search.point
-                iterations[some] += search.iterations
-            if kept is not None:
-                kept.keep(search)
-        return found, iterations
+                objective = self._objective(which, bonus)
+                search = self._search(name, goal.pick(which), objective, parameters[which], stops)
+                parameters[which] = search.point
+                iterations[which] += search.iterations
+            if stopped is not None:
+                stopped.keep(search)
+        return parameters, iterations
 
     def _bonuses(self) -> list[float]:
         bonuses, bonus = [], self.entropy_weight
@@ -216,11 +216,11 @@ class Solver:
         function = _Loss(goal, objective)
         problem = (goal, objective.l2, objective.entropy_weight, objective.accuracy, points, stops)
         checkpoints = BoundCheckpoints(self.checkpoints, self._about, problem)
-        known = checkpoints.load(name)
+        tensors = checkpoints.load(name)
         search = (
             lbfgs.start(function, points, len(stops))
-            if known is None
-            else lbfgs.Search.from_tensors(known, points, len(stops))
+            if tensors is None
+            else lbfgs.Search.from_tensors(tensors, points, len(stops))
         )
 
         def after_step(reached: lbfgs.Search) -> None:
@@ -251,8 +251,8 @@ class _Loss:
         self.last = measured
         return -value, measured
 
-    def gradient(self, points: Array, which: NDArray[np.int64], known: Any) -> Array:
-        return -self.objective.gradient(self.goal.pick(which), points, which, known)
+    def gradient(self, points: Array, which: NDArray[np.int64], trace: Any) -> Array:
+        return -self.objective.gradient(self.goal.pick(which), points, which, trace)
 
     def settled(self, stage: str, search: lbfgs.Search) -> Settled:
         """Return what the first of the problems that moved last has reached."""

@@ -46,20 +46,20 @@ def source_of(
         "group": sensitive_features,
         "propensity": propensity,
     }
-    known = {name: column for name, column in columns.items() if column is not None}
+    given_columns = {name: column for name, column in columns.items() if column is not None}
     if isinstance(given, Source):
-        if clicks is not None or known:
+        if clicks is not None or given_columns:
             problem = "a log brings its own clicks, queries, positions and groups; give nothing else"
-            given_too = next(iter(known), "click")
+            given_too = next(iter(given_columns), "click")
             raise InputError(problem, column=ARGUMENTS.get(given_too, given_too))
         return given if impressions else given.compact()
     if clicks is None:
-        if known:
+        if given_columns:
             raise InputError("arrays need clicks: give 0 or 1 for each row", column="y")
         return source_of_frame(given, impressions=impressions)
     read = read_log if impressions else count
     try:
-        frame, features = _frame_of_arrays(given, clicks, known)
+        frame, features = _frame_of_arrays(given, clicks, given_columns)
         return read(frame, features=features)
     except InputError as error:
         column = error.column and ARGUMENTS.get(error.column, error.column)
@@ -67,11 +67,11 @@ def source_of(
 
 
 def _frame_of_arrays(
-    features: Any, clicks: ArrayLike, known: dict[str, Any]
+    features: Any, clicks: ArrayLike, columns: dict[str, Any]
 ) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Return the columns of a log, and which of them are features."""
     for name in ("query_id", "position"):
-        if name not in known:
+        if name not in columns:
             raise InputError("clicks in arrays need the query and the position of each row", column=name)
     table = np.asarray(features)
     if table.ndim != 2:
@@ -79,8 +79,8 @@ def _frame_of_arrays(
     names = column_names_of(features) or tuple(f"feature_{number}" for number in range(1, table.shape[1] + 1))
     table = as_features(features, names)
     # an impression of its own for each query, unless told otherwise
-    known.setdefault("impression_id", known["query_id"])
-    rows = {name: np.asarray(column).reshape(-1) for name, column in known.items()}
+    columns.setdefault("impression_id", columns["query_id"])
+    rows = {name: np.asarray(column).reshape(-1) for name, column in columns.items()}
     rows["click"] = np.asarray(clicks).reshape(-1)
     for name, column in rows.items():
         if column.size != table.shape[0]:
@@ -90,8 +90,8 @@ def _frame_of_arrays(
     query = codes_of(as_ids(rows["query_id"], "query_id"))
     group = encode_groups(rows["group"].tolist())[0] if "group" in rows else np.zeros_like(query)
     _, document = np.unique(np.column_stack([query, group, table]), axis=0, return_inverse=True)
-    place = _number_repeats(rows["impression_id"], document)
-    rows["doc_id"] = document.reshape(-1) * (int(place.max(initial=0)) + 1) + place
+    repeat = _number_repeats(rows["impression_id"], document)
+    rows["doc_id"] = document.reshape(-1) * (int(repeat.max(initial=0)) + 1) + repeat
     return {**rows, **{name: table[:, number] for number, name in enumerate(names)}}, names
 
 
@@ -118,11 +118,11 @@ def position_bias_of(asked: HasPositionBias | None, source: Source, depth: int |
     """
     if asked is not None and not hasattr(asked, "to_position_bias"):
         raise InputError("must be a PositionBias or a BiasEstimate", column="position_bias", value=asked)
-    found = source.position_bias if asked is None else asked.to_position_bias()
+    bias = source.position_bias if asked is None else asked.to_position_bias()
     counted = source.compact()
-    found = found or counted.bias_of_propensities()
-    if found is not None:
-        return counted.on_page(found, depth)
+    bias = bias or counted.bias_of_propensities()
+    if bias is not None:
+        return counted.on_page(bias, depth)
     raise InputError(
         "exposure needs the examination probabilities of positions; give them ({position_bias}), or estimate"
         " them from the log",
