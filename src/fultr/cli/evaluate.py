@@ -87,7 +87,7 @@ def evaluate(
         data,
         reading,
         context=fultr.clicks.context_of(examined),
-        known=[ranker.known_features],
+        policy_features=[ranker.known_features],
         shown_only=shown_only,
     )
     content = with_groups_by(content, group_by, data)

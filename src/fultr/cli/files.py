@@ -40,7 +40,7 @@ def read_any(
     reading: LogReading | None = None,
     *,
     context: str | None = None,
-    known: Sequence[Sequence[str]] = (),
+    policy_features: Sequence[Sequence[str]] = (),
     shown_only: bool = False,
 ) -> Content:
     """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
@@ -55,12 +55,12 @@ def read_any(
         How a log is read.
     context
         The column that tells impressions of a log apart, if any.
-    known
-        The features that policies know, which are read if no others are named.
+    policy_features
+        The features that policies use, which are read if no others are named.
     shown_only
         Whether candidates that were never shown are left out.
     """
-    content = _read(path, reading or LogReading(), context, known)
+    content = _read(path, reading or LogReading(), context, policy_features)
     if not shown_only:
         return content
     if content.counts is None:
@@ -69,7 +69,9 @@ def read_any(
     return Content(content.kind, counts.data, counts)
 
 
-def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[Sequence[str]]) -> Content:
+def _read(
+    path: Path, reading: LogReading, context: str | None, policy_features: Sequence[Sequence[str]]
+) -> Content:
     renamed = reading.columns
     with progress("reading") as report:
         table = _table(path)
@@ -78,9 +80,9 @@ def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[
         if fultr.data.holds_counts(table):
             counts = fultr.read_counts(path, progress=report)
             return _with_chosen(Content("counts", counts.data, counts), reading, path)
-        by_name = known and all(not fultr.logs.is_numbered(names) for names in known)
+        by_name = policy_features and all(not fultr.logs.is_numbered(names) for names in policy_features)
         if by_name and reading.features is None and reading.items is None and "kind" not in table.metadata:
-            reading = replace(reading, features=fultr.logs.features_of_policies(table, known))
+            reading = replace(reading, features=fultr.logs.features_of_policies(table, policy_features))
         arguments = {**reading.arguments(), "on_features": say_features(path), "progress": report}
         if holds_aggregated(table, renamed):
             del arguments["on_repeat"]
@@ -125,11 +127,11 @@ def _on(counts: fultr.Counts | None, data: fultr.RankingDataset) -> fultr.Counts
 def say_features(path: object) -> Callable[[tuple[str, ...]], None]:
     """Return what says which columns are features, where they were not named."""
 
-    def told(names: tuple[str, ...]) -> None:
+    def say_names(names: tuple[str, ...]) -> None:
         listed = ", ".join(names)
         say(f"fultr: {path}: features are the columns of numbers, {listed}; --exclude leaves columns out")
 
-    return told
+    return say_names
 
 
 def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bool = False) -> fultr.ClickLog:
@@ -140,9 +142,9 @@ def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bo
             fultr.data.holds_counts(table) or holds_aggregated(table, reading.columns)
         )
         raise InputError(NO_CLICK_LOG if labelled else NO_IMPRESSIONS, file=path)
-    told = None if quiet else say_features(path)
+    on_features = None if quiet else say_features(path)
     with progress("reading") as report:
-        return fultr.read_log(path, on_features=told, progress=report, **reading.arguments())
+        return fultr.read_log(path, on_features=on_features, progress=report, **reading.arguments())
 
 
 def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:
