@@ -189,7 +189,7 @@ def test_a_saved_policy_scores_raw_items_as_the_trained_one_did(missing: str, tm
 
 def test_arrays_of_text_and_frames_beside_clicks_train_the_same_policy() -> None:
     frame = shown()
-    columns = {
+    columns: dict[str, Any] = {
         "qid": frame["query_id"],
         "impression": frame["impression_id"],
         "position": frame["position"],

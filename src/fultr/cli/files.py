@@ -26,7 +26,7 @@ NO_CLICK_LOG = "is no click log, but labelled data; simulate clicks on it first"
 NO_IMPRESSIONS = "holds counts of clicks, but single impressions are needed"
 
 
-class KnownFeatures(NamedTuple):
+class PolicyFeatures(NamedTuple):
     """The features that policies take, each by their names, and how they are read."""
 
     names: list[list[str]]
@@ -34,7 +34,7 @@ class KnownFeatures(NamedTuple):
     keep_missing: bool = False
 
     @classmethod
-    def of(cls, rankers: Iterable[fultr.training.TrainableRanker]) -> KnownFeatures:
+    def of(cls, rankers: Iterable[fultr.training.TrainableRanker]) -> PolicyFeatures:
         """Return the features of several policies."""
         trained = list(rankers)
         options = fultr.policy.reading_options([ranker.encoding_ for ranker in trained])
@@ -45,7 +45,7 @@ class KnownFeatures(NamedTuple):
         )
 
 
-NO_POLICIES = KnownFeatures([])
+NO_POLICIES = PolicyFeatures([])
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_any(
     reading: LogReading | None = None,
     *,
     context: str | None = None,
-    known: KnownFeatures = NO_POLICIES,
+    policy_features: PolicyFeatures = NO_POLICIES,
     shown_only: bool = False,
 ) -> Content:
     """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
@@ -81,12 +81,12 @@ def read_any(
         How a log is read.
     context
         The column that tells impressions of a log apart, if any.
-    known
-        The features that policies know, which are read if no others are named.
+    policy_features
+        The features that policies use, which are read if no others are named.
     shown_only
         Whether candidates that were never shown are left out.
     """
-    content = _read(path, reading or LogReading(), context, known)
+    content = _read(path, reading or LogReading(), context, policy_features)
     if not shown_only:
         return content
     if content.counts is None:
@@ -95,20 +95,22 @@ def read_any(
     return Content(content.kind, counts.data, counts)
 
 
-def _read(path: Path, reading: LogReading, context: str | None, known: KnownFeatures) -> Content:
+def _read(path: Path, reading: LogReading, context: str | None, policy_features: PolicyFeatures) -> Content:
     renamed = reading.columns
-    reading = replace(reading, keep_missing=reading.keep_missing or known.keep_missing)
+    reading = replace(reading, keep_missing=reading.keep_missing or policy_features.keep_missing)
     with progress("reading") as report:
         table = _table(path)
         if table is None:
-            return _labelled(path, reading, known, report)
+            return _labelled(path, reading, policy_features, report)
         if fultr.data.holds_counts(table):
             counts = fultr.read_counts(path, progress=report)
             return _with_chosen(Content("counts", counts.data, counts), reading, path)
-        by_name = known.names and all(not fultr.logs.is_numbered(names) for names in known.names)
+        by_name = policy_features.names and all(
+            not fultr.logs.is_numbered(names) for names in policy_features.names
+        )
         if by_name and reading.features is None and reading.items is None and "kind" not in table.metadata:
-            features = fultr.logs.features_of_policies(table, known.names) or []
-            categories = fultr.logs.categories_among(features, known.categories or [])
+            features = fultr.logs.features_of_policies(table, policy_features.names) or []
+            categories = fultr.logs.categories_among(features, policy_features.categories or [])
             reading = replace(reading, features=features, categories=reading.categories or categories)
         arguments = {**reading.arguments(), "on_features": say_features(path), "progress": report}
         if holds_aggregated(table, renamed):
@@ -119,15 +121,15 @@ def _read(path: Path, reading: LogReading, context: str | None, known: KnownFeat
         if holds_log(table, renamed):
             counts = fultr.count(path, context=context, **arguments)
             return Content("click log", counts.data, counts)
-        return _labelled(path, reading, known, report)
+        return _labelled(path, reading, policy_features, report)
 
 
 def _labelled(
-    path: Path, reading: LogReading, known: KnownFeatures, report: Callable[[int, int], None]
+    path: Path, reading: LogReading, policy_features: PolicyFeatures, report: Callable[[int, int], None]
 ) -> Content:
     data = fultr.datasets.load_dataset(
         path,
-        categories=reading.categories or known.categories or (),
+        categories=reading.categories or policy_features.categories or (),
         keep_missing=reading.keep_missing,
         progress=report,
     )
@@ -161,11 +163,11 @@ def _on(counts: fultr.Counts | None, data: fultr.RankingDataset) -> fultr.Counts
 def say_features(path: object) -> Callable[[tuple[str, ...]], None]:
     """Return what says which columns are features, where they were not named."""
 
-    def told(names: tuple[str, ...]) -> None:
+    def say_names(names: tuple[str, ...]) -> None:
         listed = ", ".join(names)
         say(f"fultr: {path}: features are the columns of numbers, {listed}; --exclude leaves columns out")
 
-    return told
+    return say_names
 
 
 def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bool = False) -> fultr.ClickLog:
@@ -176,9 +178,9 @@ def read_impressions(path: Path, reading: LogReading | None = None, *, quiet: bo
             fultr.data.holds_counts(table) or holds_aggregated(table, reading.columns)
         )
         raise InputError(NO_CLICK_LOG if labelled else NO_IMPRESSIONS, file=path)
-    told = None if quiet else say_features(path)
+    on_features = None if quiet else say_features(path)
     with progress("reading") as report:
-        return fultr.read_log(path, on_features=told, progress=report, **reading.arguments())
+        return fultr.read_log(path, on_features=on_features, progress=report, **reading.arguments())
 
 
 def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:
