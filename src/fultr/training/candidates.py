@@ -65,7 +65,7 @@ class Choice(NamedTuple):
     left_out_scores: Array | None
 
 
-class Candidates(ABC):
+class CandidatePolicies(ABC):
     """Policies of several fairness weights, each trained on all parts of the log.
 
     Parameters
@@ -121,7 +121,7 @@ class Candidates(ABC):
         return given * float(self.temperatures[number])
 
 
-class TrainedPolicies(Candidates):
+class TrainedPolicies(CandidatePolicies):
     """Policies whose parameters were trained for fairness.
 
     `parameters` are those on each part, the first on everything: a row for each policy.
@@ -164,7 +164,7 @@ class TrainedPolicies(Candidates):
         return Choice(scorer, {}, l2, float(self.fairness_weights[number]), left_out)
 
 
-class OffsetPolicies(Candidates):
+class OffsetPolicies(CandidatePolicies):
     """The most useful policy with offsets, one row of them for each fairness weight."""
 
     fairness = "offsets"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.evaluation.clustered import root_bounds
-from fultr.training.candidates import Candidates, Choice, OffsetPolicies, Start, TrainedPolicies
+from fultr.training.candidates import CandidatePolicies, Choice, OffsetPolicies, Start, TrainedPolicies
 from fultr.training.checkpoints import Checkpoints
 from fultr.training.folds import Folds, Part
 from fultr.training.goals import Penalised, squared
@@ -240,7 +240,7 @@ class CrossFit:
         parameters = [solution.parameters, *folds]
         return TrainedPolicies(self.folds, start, parameters, solution.multiplier, start.costs)
 
-    def _best(self, policies: Candidates, held: NDArray[np.bool_] | None = None) -> Choice:
+    def _best(self, policies: CandidatePolicies, held: NDArray[np.bool_] | None = None) -> Choice:
         """Return the policy that does best on clicks not trained on, among those that hold the limit."""
         if len(policies) == 1:
             return policies.choice(0)

@@ -17,7 +17,8 @@ from fultr.arguments import checked_number, number_array
 from fultr.errors import InputError
 from fultr.files import write_text
 from fultr.plots import draw_frontier, frontier_on, new_axes
-from fultr.training.candidates import Candidates
+from fultr.policy.feature_encoding import FeatureEncoding
+from fultr.training.candidates import CandidatePolicies
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.cross_fitting import CrossFit
 from fultr.training.fair_ranker import FairRanker, train_all_as_paper
@@ -83,22 +84,27 @@ class Frontier:
     ready
         What it was trained on.
     evidence
+    evidence
         Identifies its impressions; see `training_evidence`.
+    encoding
+        What the policies make of features as they are given.
     """
 
     def __init__(
         self,
         points: Sequence[FrontierPoint],
-        candidates: Sequence[Candidates],
+        candidates: Sequence[CandidatePolicies],
         ranker: FairRanker,
         ready: Prepared,
         evidence: tuple[str, ...] | None = None,
+        encoding: FeatureEncoding | None = None,
     ) -> None:
         self.points = tuple(points)
         self._policies = [(policies, number) for policies in candidates for number in range(len(policies))]
         self._ranker = ranker
         self._ready = ready
         self._evidence = evidence
+        self._encoding = encoding
 
     @property
     def chosen(self) -> tuple[FrontierPoint, ...]:
@@ -166,9 +172,12 @@ class Frontier:
         if not policies.start.is_trained:
             ranker.set_params(l2=point.l2)
         ranker.training_evidence_ = self._evidence
-        return ranker.set_choice(self._ready, policies.choice(number))
+        ranker.set_choice(self._ready, policies.choice(number))
+        if self._encoding is not None:
+            ranker.set_encoding(self._encoding)
+        return ranker
 
-    def _policy_of(self, point: FrontierPoint) -> tuple[Candidates, int]:
+    def _policy_of(self, point: FrontierPoint) -> tuple[CandidatePolicies, int]:
         return self._policies[self.points.index(point)]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -258,23 +267,23 @@ def sweep(
     if l2 is not None:
         base.set_params(l2=l2)
     kinds = _kinds_of(fairness, base)
-    impressions = base.needs_impressions
-    aside = None if valid is None else source_of(valid, impressions=impressions)
-    source = source_of(X, impressions=impressions)
+    aside = None if valid is None else source_of(valid, reading=base.reading())
+    source = source_of(X, reading=base.reading())
     evidence = training_evidence(source, aside)
+    encoding, source, aside = base.encoded(source, aside)
     ready = base.prepare(source, aside)
     points: list[FrontierPoint] = []
-    candidates: list[Candidates] = []
+    candidates: list[CandidatePolicies] = []
     for seed in seeds:
         if base.protocol == "paper":
             grid = [(float(weight), float(cost), int(seed)) for weight in weights for cost in ready.l2]
-            of_seed: list[Candidates] = [train_all_as_paper(base, ready, grid, checkpoints, watch)[0]]
+            of_seed: list[CandidatePolicies] = [train_all_as_paper(base, ready, grid, checkpoints, watch)[0]]
         else:
             fit = CrossFit(base, ready, checkpoints, watch, int(seed) if len(seeds) > 1 else None)
             of_seed = _train(fit, weights, kinds)
         points += _points(of_seed, int(seed))
         candidates += of_seed
-    return Frontier(points, candidates, base, ready, evidence)
+    return Frontier(points, candidates, base, ready, evidence, encoding)
 
 
 def _kinds_of(fairness: str | Sequence[str] | None, base: FairRanker) -> tuple[str, ...]:
@@ -283,15 +292,15 @@ def _kinds_of(fairness: str | Sequence[str] | None, base: FairRanker) -> tuple[s
     kinds = (given,) if isinstance(given, str) else tuple(given)
     if not kinds:
         raise InputError("give at least one", column="fairness")
-    for kind in sorted(kinds):
+    for kind in sorted(kinds, reverse=True):
         base.set_params(fairness=kind)
         check_settings(base.get_params(deep=False))
     return kinds
 
 
-def _train(fit: CrossFit, weights: NDArray[np.float64], kinds: Sequence[str]) -> list[Candidates]:
+def _train(fit: CrossFit, weights: NDArray[np.float64], kinds: Sequence[str]) -> list[CandidatePolicies]:
     """Train a policy for every fairness weight, and every cost of large parameters, of each kind."""
-    start, candidates = fit.start(), list[Candidates]()
+    start, candidates = fit.start(), list[CandidatePolicies]()
     if weights.any():
         fit.is_within_noise(start)
     if "training" in kinds:
@@ -303,7 +312,7 @@ def _train(fit: CrossFit, weights: NDArray[np.float64], kinds: Sequence[str]) ->
     return candidates
 
 
-def _points(candidates: Sequence[Candidates], seed: int) -> list[FrontierPoint]:
+def _points(candidates: Sequence[CandidatePolicies], seed: int) -> list[FrontierPoint]:
     """Return what the candidates of one seed are and achieve; the best of each fairness weight is marked."""
     points, values = [], []
     for policies in candidates:
