@@ -28,8 +28,9 @@ import fultr
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.frontier import FAIRNESS_WEIGHTS
 from fultr.training.goals import Penalised
-from fultr.training.models import LinearModel, ModuleModel, Scaling
+from fultr.training.models import LinearModel, ModuleModel
 from fultr.training.objective import Objective
+from fultr.training.scaling import Scaling
 from fultr.training.task import Task, Weighing
 
 BIAS = fultr.PositionBias.power(1.0)

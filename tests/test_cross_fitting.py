@@ -20,10 +20,11 @@ from fultr.training import UnsupportedLimitError
 from fultr.training.checkpoints import nothing_kept
 from fultr.training.cross_fitting import CrossFit
 from fultr.training.folds import folds_of
-from fultr.training.models import CentredModel, LinearModel, ModuleModel, Scaling
+from fultr.training.models import CentredModel, LinearModel, ModuleModel
 from fultr.training.objective import Objective
 from fultr.training.offset_search import best_temperature
 from fultr.training.preparation import prepare
+from fultr.training.scaling import Scaling
 from fultr.training.task import Task, Weighing
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from fultr.training.frontier import FrontierPoint
 from fultr.training.goals import squared
 from fultr.training.objective import stacked
 from fultr.training.offset_search import SHARPNESS, measure_scores, spread_within
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 from tests.training_tasks import BIAS, small_log, validation_of
 
 WEIGHTS = [0.0, 0.1, 1.0, 10.0]

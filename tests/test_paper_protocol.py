@@ -28,9 +28,11 @@ from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer, softmax_entropy
 from fultr.training.goals import Penalised, squared
 from fultr.training.impressions import BATCHES_TOGETHER, Batch, Impressions, batch_scorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling, fill_parameters
+from fultr.training.models import LinearModel, Model, ModuleModel, fill_parameters
 from fultr.training.objective import Objective
-from fultr.training.paper_protocol import Ascent, PaperResult, PaperSettings, train_as_paper
+from fultr.training.paper_protocol import PaperResult, train_as_paper
+from fultr.training.paper_steps import Ascent, PaperSettings
+from fultr.training.scaling import Scaling
 from fultr.training.solving import Settled
 from fultr.training.task import Task, Weighing
 

@@ -24,7 +24,7 @@ from fultr import (
 from fultr import simulate_clicks as simulate
 from fultr.training import fair_ranker
 from fultr.training.checkpoints import Tensors
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 from fultr.training.run_folder import RunFolder, results_of_run
 from fultr.training.solving import Settled
 

@@ -509,7 +509,7 @@ import json, os, resource, signal, sys, time
 import fultr
 from fultr.cli.main import run
 from fultr.training import fair_ranker
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 
 short = PaperSettings(
     validate_every=20, patience=3, most_steps=400, samples=8, window=40, learning_rate=0.05

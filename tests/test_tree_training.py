@@ -19,9 +19,10 @@ from fultr.training import growing
 from fultr.training.goals import Penalised
 from fultr.training.growing import ScoreSlopes, stops_of
 from fultr.training.lightgbm_trees import BinnedRows
-from fultr.training.models import LinearModel, Scaling
+from fultr.training.models import LinearModel
 from fultr.training.objective import Objective
 from fultr.training.offset_search import best_temperature
+from fultr.training.scaling import Scaling
 from fultr.training.tree_model import TreeModel
 from tests.training_tasks import BIAS, random_log, random_task
 

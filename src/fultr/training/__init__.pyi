@@ -4,7 +4,7 @@ from .growing import stages_of_growing
 from .limits import UnreachableLimitError
 from .offsets import OffsetPolicy, fair_offsets
 from .overlap import notes_on_overlap, overlap_with_training
-from .paper_protocol import PAPER
+from .paper_steps import PAPER
 from .policy_files import read_policy_file
 from .preparation import L2_OF_PAPER, L2_ONE_BY_ONE, NO_TWO_GROUPS, check_groups, has_two_groups
 from .promises import UnsupportedLimitError

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.training.folds import Folds
-from fultr.training.models import CentredModel, Model, ScaledScorer
+from fultr.training.models import CentredModel, Model
 from fultr.training.objective import Measured, stacked
 from fultr.training.offset_search import (
     OffsetScores,
@@ -20,6 +20,7 @@ from fultr.training.offset_search import (
     measure_scores,
     named_offsets,
 )
+from fultr.training.scaling import ScaledScorer
 from fultr.training.task import Task
 
 Array = NDArray[np.float64]

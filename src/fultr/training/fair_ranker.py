@@ -22,7 +22,8 @@ from fultr.training.folds import Folds
 from fultr.training.goals import squared
 from fultr.training.offset_search import measure_scores
 from fultr.training.overlap import query_digests
-from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
+from fultr.training.paper_protocol import train_as_paper
+from fultr.training.paper_steps import PAPER, PaperSettings
 from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.promises import LEVEL, expected_on_new_queries, is_supported
 from fultr.training.ranker import KnownScores, TrainableRanker

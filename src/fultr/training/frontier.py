@@ -84,7 +84,6 @@ class Frontier:
     ready
         What it was trained on.
     evidence
-    evidence
         Identifies its impressions; see `training_evidence`.
     encoding
         What the policies make of features as they are given.

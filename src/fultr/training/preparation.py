@@ -18,7 +18,8 @@ from fultr.errors import InputError
 from fultr.estimators import disparity_squared, list_disparity_bounds
 from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
+from fultr.training.models import LinearModel, Model, ModuleModel
+from fultr.training.scaling import Scaling
 from fultr.training.settings import NAMED_MODELS, TREES
 from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing

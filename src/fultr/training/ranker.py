@@ -22,8 +22,8 @@ from fultr.logs.frames import GivenItems, items_of
 from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
 from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
-from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
+from fultr.training.scaling import ScaledScorer
 from fultr.training.settings import check_settings
 from fultr.training.sources import (
     SourceReading,

@@ -27,9 +27,9 @@ from fultr.policy import (
 )
 from fultr.policy.feature_encoding import EncodedColumn, FeatureEncoding
 from fultr.training.fair_ranker import FairRanker
-from fultr.training.models import ScaledScorer, Scaling
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.ranker import TrainableRanker
+from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
 
 TREE_ARRAYS = tuple(Trees.none().to_tensors())
