@@ -1,11 +1,14 @@
 """Offsets beside full training: utility and disparity on new queries, by their true relevance.
 
     python -m benchmarks.frontiers german synthetic mslr:FOLDER --rows rows.jsonl --out docs/frontiers
-    python -m benchmarks.frontiers german synthetic --clicks 0.3 --rows few.jsonl --out docs/few-clicks
+    python -m benchmarks.frontiers german synthetic --noise --clicks 0.3 --rows few.jsonl --out few-clicks
 
 For each split: the policies of several fairness weights, trained further or made fair by offsets, and of
 limits without and with confidence. Clicks are those of figure 2 (ten a list on German Credit, one elsewhere),
 logged by a weak ranker. What each policy reaches is written at once, and no split is done twice.
+
+With --noise, what a fairness weight and a limit do to the true disparity where the clicks cannot show any:
+as the rankers are, which then change nothing, and with that rule off, so that noise is chased.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import argparse
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -34,6 +39,9 @@ LIMIT, PROMISED_LIMIT = 0.2, 1.0
 """Limits without and with confidence: few logs of this size support a lower one."""
 
 L2 = (0.01, 0.1, 1.0)
+NOISE_RULE = "fultr.training.cross_fitting.is_within_noise"
+"""What says whether the disparity is within its noise."""
+
 LISTS = 200
 """Lists of synthetic data."""
 
@@ -60,26 +68,35 @@ class StagesInMemory:
             self.stages[stage] = dict(state())
 
 
-def settings() -> Iterator[dict[str, Any]]:
+def settings(noise: bool) -> Iterator[dict[str, Any]]:
     """Yield what is trained, of each kind of fairness."""
     for fairness in LOOKS:
+        if noise:
+            yield {"fairness": fairness, "fairness_weight": 0.0}
+            for chased in (False, True):
+                yield {"fairness": fairness, "fairness_weight": 10.0, "chased": chased}
+                yield {"fairness": fairness, "max_disparity": LIMIT, "chased": chased}
+            continue
         for weight in WEIGHTS:
             yield {"fairness": fairness, "fairness_weight": weight}
         yield {"fairness": fairness, "max_disparity": LIMIT}
         yield {"fairness": fairness, "max_disparity": PROMISED_LIMIT, "confidence": 0.95}
 
 
-def rows_of(data: str, split: int, clicks: float | None = None) -> list[Row]:
+def rows_of(data: str, split: int, clicks: float | None = None, noise: bool = False) -> list[Row]:
     """Return what each policy of a split reaches on test queries."""
     name = data.partition(":")[0]
     usual = 10.0 if name == "german" else 1.0
     world = make_world(Conditions(data, clicks or usual, split=split, lists=LISTS))
     stages, rows = StagesInMemory(), []
-    for setting in settings():
+    for setting in settings(noise):
         row: Row = {"data": name, "split": split, "clicks": clicks or usual, **setting}
-        ranker = FairRanker(position_bias=world.position_bias, l2=L2, seed=split, **setting)
+        arguments = {argument: value for argument, value in setting.items() if argument != "chased"}
+        ranker = FairRanker(position_bias=world.position_bias, l2=L2, seed=split, **arguments)
+        chasing = patch(NOISE_RULE, return_value=False) if setting.get("chased") else nullcontext()
         try:
-            ranker.learn(world.whole or world.log, None, checkpoints=stages)
+            with chasing:
+                ranker.learn(world.whole or world.log, None, checkpoints=stages)
         except (UnsupportedLimitError, UnreachableLimitError):
             rows.append({**row, "made": False})
             continue
@@ -95,7 +112,7 @@ def _reached(ranker: FairRanker, world: World) -> Row:
 def table_of(rows: list[Row]) -> list[Row]:
     """Return means over splits with their standard errors, and how often limits held on new queries."""
     by_setting: dict[tuple[Any, ...], list[Row]] = {}
-    names = ("data", "clicks", "fairness", "fairness_weight", "max_disparity", "confidence")
+    names = ("data", "clicks", "fairness", "fairness_weight", "max_disparity", "confidence", "chased")
     for row in rows:
         by_setting.setdefault(tuple(row.get(name, "") for name in names), []).append(row)
     return [
@@ -142,6 +159,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", help="german, synthetic or mslr:FOLDER")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--clicks", type=float, help="for each list; by default those of figure 2")
+    parser.add_argument("--noise", action="store_true", help="what chasing noise does")
     parser.add_argument("--rows", type=Path, default=Path("frontiers.jsonl"))
     parser.add_argument("--out", type=Path, default=Path("frontiers"))
     given = parser.parse_args()
@@ -151,12 +169,15 @@ def main() -> None:
         for data in given.data:
             rows = _read(given.rows)
             if not any(row["data"] == data.partition(":")[0] and row["split"] == split for row in rows):
-                text = "".join(json.dumps(row) + "\n" for row in rows_of(data, split, given.clicks))
+                text = "".join(
+                    json.dumps(row) + "\n" for row in rows_of(data, split, given.clicks, given.noise)
+                )
                 with given.rows.open("a", encoding="utf-8") as file:
                     file.write(text)
     table = table_of(_read(given.rows))
     print(write_table(given.out.with_suffix(".csv"), table))
-    print(draw(table, given.out.with_suffix(".png")))
+    if not given.noise:
+        print(draw(table, given.out.with_suffix(".png")))
 
 
 def _read(file: Path) -> list[Row]:
