@@ -91,7 +91,7 @@ def preset_lines(quick: bool) -> Iterator[str]:
     if "FULTR_MSLR" not in os.environ:
         yield "not on Microsoft's data: set FULTR_MSLR to a folder with Fold1/train.txt, ..."
     asked = list(itertools.product(names, kinds))
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=alone) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=in_one_thread) as pool:
         runs = {
             (name, kind): [
                 pool.submit(measured_presets, name, *kind, quick, split)
@@ -105,7 +105,7 @@ def preset_lines(quick: bool) -> Iterator[str]:
             )
 
 
-def alone() -> None:
+def in_one_thread() -> None:
     """Let a process use one core, and compile what it needs before anything is timed."""
     torch.set_num_threads(1)
     lists = fultr.datasets.synthetic(queries=20).train

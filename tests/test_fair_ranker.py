@@ -23,7 +23,7 @@ from fultr.expectation import dcg_weights, expected_weights
 from fultr.training.offset_search import best_temperature
 from fultr.training.overlap import query_digests
 from fultr.training.preparation import prepare
-from fultr.training.solving import Settled
+from fultr.training.solving import StepReached
 from fultr.training.task import ESTIMATORS
 from tests.ranker_contract import lists as learnable
 from tests.training_tasks import BIAS, random_lists, random_log, small_log, validation_of
@@ -444,7 +444,7 @@ def test_merit_is_estimated_as_asked_for() -> None:
 
 
 def test_an_entropy_bonus_fades_out(log: ClickLog) -> None:
-    stages: list[Settled] = []
+    stages: list[StepReached] = []
     ranker = FairRanker(1.0, entropy_weight=1.0, **PLAIN).fit(log, watch=stages.append)
     plain = FairRanker(1.0, **PLAIN).fit(log)
     assert ranker.training_utility_ == pytest.approx(plain.training_utility_, rel=2e-3)

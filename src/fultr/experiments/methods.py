@@ -47,7 +47,7 @@ L2_OF_NETWORKS = (1e-4, 1e-2)
 """They stop early beside that, and need less of it."""
 
 L2_OF_LINEAR = L2_TOGETHER
-"""Those of `FairRanker` itself: strong ones too, since the temperature makes good what they flatten."""
+"""Those of `FairRanker` itself: strong ones too, since the temperature sharpens what they flatten."""
 
 Policies = Iterator[tuple[float, TrainableRanker]]
 """The trade-off of each trained policy, and the policy."""

@@ -33,7 +33,7 @@ class Plan:
     lists
         Training lists of synthetic data.
     every
-        Of the trade-offs of each method, take every so manieth, the first and the last in any case.
+        Of the trade-offs of each method, every k-th is run, and the first and the last in any case.
     l2
         Costs of large parameters that methods without their own choose from on validation clicks.
     paper_splits

@@ -139,7 +139,7 @@ def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Rep
             for _ in _performed(task, archive):
                 report(_done(different, archive), len(different))
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_alone) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_in_one_thread) as pool:
         try:
             waiting = {pool.submit(_perform_in, task, archive.folder) for task in tasks}
             while waiting:
@@ -164,7 +164,7 @@ def _give_up(pool: Executor) -> None:
         process.terminate()
 
 
-def _alone() -> None:
+def _in_one_thread() -> None:
     """Leave the other cores to the other processes, and end when the process that started this one does."""
     torch.set_num_threads(1)
     Thread(target=_end_with_parent, daemon=True).start()

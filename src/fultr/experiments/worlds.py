@@ -21,7 +21,7 @@ BIAS = PositionBias.power(1.0)
 """v_k = 1/k."""
 
 LISTS_A_QUERY = 10
-"""Of a folder of MSLR with few queries, so many lists are drawn from each."""
+"""Lists that are drawn from each query of a folder of MSLR with few queries."""
 
 FEW_QUERIES = 2_000
 

@@ -12,7 +12,7 @@ from .ranker import TrainableRanker
 from .run_folder import CHECKPOINT_EVERY, CONFIG, RunFolder, results_of_run, writing
 from .saving import load, save
 from .settings import TREES
-from .solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
+from .solving import ENTROPY_DECAY, LEAST_ENTROPY, StepReached, Watcher
 from .tree_settings import TreeSettings
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "FrontierPoint",
     "OffsetPolicy",
     "RunFolder",
-    "Settled",
+    "StepReached",
     "TrainableRanker",
     "TreeSettings",
     "UnreachableLimitError",

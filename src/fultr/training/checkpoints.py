@@ -29,7 +29,7 @@ class Checkpoints(Protocol):
 
 
 class NothingKept:
-    """Training that cannot be taken up again."""
+    """Training that cannot be resumed."""
 
     def load(self, stage: str) -> None:
         """Know of nothing."""
@@ -60,7 +60,7 @@ class BoundCheckpoints:
 
     def __init__(self, checkpoints: Checkpoints, *problem: Any) -> None:
         self._checkpoints = checkpoints
-        # where nothing is kept, nothing need be told apart
+        # without checkpoints, no digest is needed
         self._digest = "" if checkpoints is nothing_kept else digest_of(*problem)
 
     def load(self, stage: str) -> dict[str, NDArray[Any]] | None:

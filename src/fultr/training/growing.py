@@ -17,7 +17,7 @@ from fultr.training.lightgbm_trees import BinnedRows
 from fultr.training.models import CentredModel, Model, Scores
 from fultr.training.objective import Measured, Objective
 from fultr.training.offset_search import best_temperature
-from fultr.training.solving import Settled
+from fultr.training.solving import StepReached
 from fultr.training.task import Task
 from fultr.training.tree_model import TreeModel
 from fultr.training.tree_settings import TreeSettings
@@ -87,11 +87,11 @@ class ScoreSlopes:
             None if fairness_weight else Measured(np.zeros(1), np.zeros((1, task.groups, task.groups)))
         )
 
-    def settled(self, stage: str, rounds: int, scores: Array) -> Settled:
+    def step_reached(self, stage: str, rounds: int, scores: Array) -> StepReached:
         """Return what some rounds have reached, for those who watch."""
         measured = self.objective.measure(scores[None])
         value, disparity = self.goal(*measured).value[0], np.sqrt(squared(measured.disparity)[0])
-        return Settled(stage, rounds, float(value), float(measured.utility[0]), float(disparity))
+        return StepReached(stage, rounds, float(value), float(measured.utility[0]), float(disparity))
 
     def __call__(self, scores: Array) -> Array:
         """Return the slopes at some scores."""
@@ -128,7 +128,7 @@ class PartGrower:
             self.judged += linear.on(fit.folds.judged.data).scores(start[None], slice(None))[0]
 
     def grow_on(self, done: int, stop: int) -> None:
-        """Grow for utility, from so many rounds to so many."""
+        """Grow for utility, from `done` rounds to `stop`."""
         trees = self.grown(f"trees-{stop}", self.scores, stop - done)
         self.stages.append(trees)
         self.scores += trees.scores(self.model.data.features)
@@ -148,7 +148,7 @@ class PartGrower:
         trees = self.binned.grow(lambda added: slopes(scores + added), rounds, int(seed[0]))
         checkpoints.save(name, trees.to_tensors, finished=True)
         if fit.watch is not None:
-            fit.watch(slopes.settled(name, rounds, scores + trees.scores(self.model.data.features)))
+            fit.watch(slopes.step_reached(name, rounds, scores + trees.scores(self.model.data.features)))
         return trees
 
     def family(self, stages: int) -> TreeModel:

@@ -96,7 +96,7 @@ class Search:
 
 
 def start(function: Function, points: Array, marks: int = 0) -> Search:
-    """Begin at the given points, one for each problem, with room for some points on the way."""
+    """Begin at the given points, one for each problem, with space for `marks` points on the way."""
     count, size = points.shape
     everyone = np.arange(count)
     value, trace = function.value(points, everyone)
@@ -125,7 +125,7 @@ def minimise(
 ) -> Search:
     """Go on until every problem is solved: its last steps gained less than `tolerance` of its value.
 
-    The points after so many iterations as `marked` says are kept in the marks of the search.
+    The points after the numbers of iterations in `marked` are kept in the marks of the search.
     """
     search.running &= search.iterations < most_iterations
     while search.running.any():

@@ -34,15 +34,16 @@ LOWEST_POWER, HIGHEST_POWER, BISECTIONS = -3.0, 6.0, 16
 """Prices of disparity between which the fairest policy is sought, as powers of 10 of the price at which all
 disparity costs as much as all utility, and how often the interval is halved."""
 
-SETTLED = 0.02
-"""Multipliers that change by less than this share from one turn to the next have settled."""
+CONVERGED = 0.02
+"""Multipliers that change by less than this share from one turn to the next have converged."""
 
 STIFFER, PROGRESS = 4.0, 0.25
-"""Missing a limit costs so many times more where a turn leaves more than this share of what was missed."""
+"""Missing a limit costs `STIFFER` times more after a turn that leaves more than the share `PROGRESS` of what was
+missed."""
 
 HOPELESS, GIVEN_UP, FAR = 0.9, 5, 1.1
-"""A limit is out of reach if so many turns in a row each leave more than this share of what was missed, still
-this many times the limit: close to it, the price must first rise until what is missed counts."""
+"""A limit is out of reach if each of `GIVEN_UP` turns in a row leaves more than the share `HOPELESS` of what
+was missed, and the disparity is still `FAR` times the limit. Closer to it, the price must first rise."""
 
 
 class UnreachableLimitError(FultrError):
@@ -95,7 +96,7 @@ def fairest(solver: Solver, min_utility: float) -> Solution:
         enough = solution.measured.utility >= least
         best = _either(enough & (solution.root_disparity < best.root_disparity), solution, best)
         low, high = np.where(enough, power, low), np.where(enough, high, power)
-        spent = enough & (solution.measured.utility - least <= SETTLED * budget)
+        spent = enough & (solution.measured.utility - least <= CONVERGED * budget)
         if (spent | (low == high)).all():
             break
         power, points = (low + high) / 2, solution.parameters
@@ -157,8 +158,8 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
         )
         held_best = _either(best.held, best, held_best)
         change = np.sqrt(squared(force - goal.multiplier))
-        settled = change <= SETTLED * np.sqrt(squared(force))
-        if (best.held & settled).all():
+        converged = change <= CONVERGED * np.sqrt(squared(force))
+        if (best.held & converged).all():
             break
         hopeless = (length > FAR * enough) & (length - aim > HOPELESS * missed)
         in_vain = np.where(hopeless, in_vain + 1, 0)

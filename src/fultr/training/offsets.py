@@ -116,9 +116,8 @@ def fair_offsets(
         on new queries.
     confidence
         How sure it must be that the limit holds on new queries, such as 0.95. Of the most useful offsets at
-        rising prices of disparity, the first whose upper bound keeps it are taken. The bound holds for all
-        offsets that are tried at once, with queries, and documents that queries share, as the independent
-        parts. If none keeps it, `UnsupportedLimitError` says what the clicks do support.
+        ascending prices of disparity, the first are chosen whose upper bound keeps it. The bound holds for
+        all of them at once, with queries, and documents that queries share, as the independent parts. If none keeps it, `UnsupportedLimitError` says what the clicks do support.
     position_bias, noise, top_k, depth
         As in `FairRanker`.
     temperature

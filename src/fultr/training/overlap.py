@@ -107,7 +107,7 @@ def notes_on_overlap(name: str, overlap: Overlap, data: RankingDataset) -> Itera
 
 
 def training_evidence(source: Source, valid: Source | None) -> tuple[str, ...]:
-    """Return digests by which the impressions of the training and validation are known again.
+    """Return digests that identify the impressions of training and validation.
 
     They are those of the files that were counted and that of the counts themselves. A saved policy keeps
     them. Validation by what is trained on is refused: it would choose the policy that remembers most.

@@ -26,7 +26,7 @@ from fultr.training.impressions import Impressions
 from fultr.training.models import LinearModel, Model
 from fultr.training.objective import Objective
 from fultr.training.paper_steps import PAPER, Ascent, PaperSettings, move_by_adam, move_by_momentum
-from fultr.training.solving import Settled, Watcher
+from fultr.training.solving import StepReached, Watcher
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
@@ -266,7 +266,7 @@ class _Training:
         else:
             move_by_adam(progress.parameters, progress.memory, gradient, progress.step, self.settings)
 
-    def validate(self, stage: str, progress: Progress) -> Settled:
+    def validate(self, stage: str, progress: Progress) -> StepReached:
         """Look whether there is a gain on validation, and lower the entropy bonus if there is none."""
         utility, disparity = self.validation.measure(progress.parameters[None])
         value = float(utility[0] - self.fairness_weight * squared(disparity)[0])
@@ -278,4 +278,4 @@ class _Training:
             progress.without_gain += 1
             progress.entropy_weight /= self.settings.entropy_divisor
         root = float(np.sqrt(squared(disparity)[0]))
-        return Settled(stage, progress.step, value, float(utility[0]), root)
+        return StepReached(stage, progress.step, value, float(utility[0]), root)

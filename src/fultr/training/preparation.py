@@ -35,7 +35,7 @@ L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
 """Costs of large parameters to choose from: where they are trained together, where not, and the authors'.
 
 Without early stopping, which the second and the third have, the cost must reach further up. The temperature
-makes good the flatness of a strongly regularised policy."""
+sharpens what a strong cost has flattened."""
 
 
 NO_TWO_GROUPS = "there are no two groups of items, so that there is no disparity"

@@ -233,7 +233,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     ) -> NDArray[np.int32]:
         """Draw n rankings of every list: n x rows, the position of each row; see `items_of`.
 
-        With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
+        With `top_k`, only the first `top_k` items of a ranking are shown; the position of the others is 0.
         """
         given = self.items_of(data)
         return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed))

@@ -30,7 +30,7 @@ from fultr.training.checkpoints import Tensors
 from fultr.training.limits import UnreachableLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
 from fultr.training.promises import UnsupportedLimitError
-from fultr.training.solving import Settled
+from fultr.training.solving import StepReached
 
 CONFIG, METRICS, CHECKPOINTS, RESULTS = "config.json", "metrics.jsonl", "checkpoints", "results.json"
 
@@ -157,7 +157,7 @@ class RunFolder:
             raise InputError("must be a name that a file can have", column="stage", value=stage)
         return self.path / CHECKPOINTS / f"{stage}.safetensors"
 
-    def record(self, reached: Settled) -> None:
+    def record(self, reached: StepReached) -> None:
         """Add a line to metrics.jsonl; to be called as training goes on."""
         about = {
             "stage": reached.stage,

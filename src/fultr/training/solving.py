@@ -25,13 +25,13 @@ from fultr.training.task import Task
 Array = NDArray[np.float64]
 
 TOLERANCE = 1e-6
-"""The gain of a step, relative to the value, below which training has settled."""
+"""The gain of a step, relative to the value, below which training has converged."""
 
 WITHOUT_PRICE = 1e6
 """A fairness weight so large that utility does not count."""
 
 ENTROPY_DECAY, LEAST_ENTROPY = 1 / 3, 1e-3
-"""An entropy bonus is divided by 3 each time training has settled, as in the paper, and ends below this."""
+"""An entropy bonus is divided by 3 each time training has converged, as in the paper, and ends below this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What a step of training has reached, for those who watch."""
+class StepReached:
+    """What a step of training has reached, for watchers."""
 
     stage: str
     iterations: int
@@ -65,10 +65,10 @@ class Settled:
     disparity: float
 
 
-Watcher = Callable[[Settled], None]
+Watcher = Callable[[StepReached], None]
 
 EARLY_STOPS = (10, 20, 40, 70)
-"""Iterations after which training may stop early: networks that settle have learned the log by heart."""
+"""Iterations after which training may stop early: networks that converge overfit."""
 
 
 class KeptStops:
@@ -105,7 +105,7 @@ class Solver:
     l2
         What |parameters|^2 / 2 costs, one for each configuration.
     entropy_weight
-        The bonus for the entropy of Softmax(h) at the start; it fades out as training settles.
+        The bonus for the entropy of Softmax(h) at the start; it fades out as training converges.
     seed
         Of the initial parameters.
     checkpoints
@@ -226,7 +226,7 @@ class Solver:
         def after_step(reached: lbfgs.Search) -> None:
             checkpoints.save(name, reached.to_tensors, finished=not reached.running.any())
             if self.watch is not None:
-                self.watch(function.settled(name, reached))
+                self.watch(function.step_reached(name, reached))
 
         return lbfgs.minimise(
             function,
@@ -254,9 +254,9 @@ class _Loss:
     def gradient(self, points: Array, which: NDArray[np.int64], trace: Any) -> Array:
         return -self.objective.gradient(self.goal.pick(which), points, which, trace)
 
-    def settled(self, stage: str, search: lbfgs.Search) -> Settled:
+    def step_reached(self, stage: str, search: lbfgs.Search) -> StepReached:
         """Return what the first of the problems that moved last has reached."""
-        return Settled(
+        return StepReached(
             stage,
             int(search.iterations.max()),
             float(-search.value.mean()),

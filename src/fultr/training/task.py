@@ -45,7 +45,7 @@ class Weighing:
     utility
         "dcg", "average_rank", or the weights of positions 1, 2, ...
     top_k
-        Positions beyond the first so many have no utility; exposure is as the position bias says. Nor do
+        Positions beyond it have no utility; exposure is as the position bias says. Nor do
         positions that nobody looks at.
     utility_ips, disparity_ips
         Whether clicks are weighted by 1 / p in the utility, and in the disparity; without, they count as one.
