@@ -49,7 +49,9 @@ class FairRanker(TrainableRanker):
         lambda, 1 if nothing else is given. 0 trains for utility alone.
     max_disparity
         Instead: the most that sqrt(sum of D_ij^2), |D| for two groups, may be on the training clicks; with
-        `confidence`, on new queries. 0 is kept by at most a thousandth of what it is without a limit.
+        `confidence`, on new queries. 0 is kept by at most a thousandth of what it is without a limit. Where
+        left-out clicks cannot show any disparity of the most useful policy, that one is returned, with a
+        warning, for any goal without `confidence`: training would chase noise.
     min_utility
         Instead: the share of the best possible utility to keep, such as 0.99; the fairest policy is found.
     confidence

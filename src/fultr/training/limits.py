@@ -38,8 +38,8 @@ CONVERGED = 0.02
 """Multipliers that change by less than this share from one turn to the next have converged."""
 
 STIFFER, PROGRESS = 4.0, 0.25
-"""Missing a limit costs `STIFFER` times more after a turn that leaves more than the share `PROGRESS` of what was
-missed."""
+"""Missing a limit costs `STIFFER` times more after a turn that leaves more than the share `PROGRESS` of what
+was missed."""
 
 HOPELESS, GIVEN_UP, FAR = 0.9, 5, 1.1
 """A limit is out of reach if each of `GIVEN_UP` turns in a row leaves more than the share `HOPELESS` of what

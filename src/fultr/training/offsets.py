@@ -113,11 +113,13 @@ def fair_offsets(
         Clicks: a `ClickLog`, `Counts`, or a frame of one; or labelled lists.
     max_disparity
         The most that sqrt(sum of D_ij^2), |D| for two groups, may be: on these clicks or, with `confidence`,
-        on new queries.
+        on new queries. Where the disparity of the scores is within its noise, there are no offsets, with a
+        warning: they would be fitted to the noise.
     confidence
         How sure it must be that the limit holds on new queries, such as 0.95. Of the most useful offsets at
         ascending prices of disparity, the first are chosen whose upper bound keeps it. The bound holds for
-        all of them at once, with queries, and documents that queries share, as the independent parts. If none keeps it, `UnsupportedLimitError` says what the clicks do support.
+        all of them at once, with queries, and documents that queries share, as the independent parts. If none
+        keeps it, `UnsupportedLimitError` says what the clicks do support.
     position_bias, noise, top_k, depth
         As in `FairRanker`.
     temperature
