@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.experiments.methods import L2_OF_LINEAR, LAMBDAS, method_called
+from fultr.experiments.methods import LAMBDAS, method_called
 from fultr.experiments.runs import Row, Run
 from fultr.experiments.worlds import Conditions
 
@@ -80,8 +80,8 @@ class Plan:
         """Return a run of a method."""
         conditions_of_run = Conditions(self.data, clicks, split=split, lists=self.lists, **conditions)
         own = method_called(method).l2
-        # the rough version has no time for the many costs of a linear scorer
-        costs = self.l2 if own is None or (self.quick and own == L2_OF_LINEAR) else own
+        # the rough version has no time for many costs, each with its folds
+        costs = self.l2 if own is None or self.quick else own
         return Run(method, conditions_of_run, self.trade_offs(method), costs)
 
     def runs(self, methods: Sequence[str], clicks: Sequence[float], **conditions: Any) -> list[Run]:
