@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fultr.arguments import finite_number
 from fultr.audits.result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.clicks import judge_readiness
+from fultr.clicks import check_candidates, judge_readiness
 from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation.inputs import checked_source
@@ -147,6 +147,7 @@ def check_limit(max_disparity: float | None, log: Counts, queries_of_pairs: Sequ
             " disparity is known only up to a factor; use a log that kept them"
         )
         raise InputError(problem, column="max_disparity", value=max_disparity)
+    check_candidates(log, max_disparity)
     if not any(queries_of_pairs):
         problem = (
             "a limit needs two groups that meet in a list of the log, and a click on one of them;"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fultr.audits.auditing import audit
+from fultr.clicks import check_candidates
 from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import Counts
 from fultr.errors import InputError
@@ -34,6 +35,7 @@ def lowest_limit(
     if len(counts.data.group_names) < 2:
         return None
     try:
+        check_candidates(counts, 0.0)
         weighed, curve = with_examination(counts, position_bias)
         bias = position_bias_of(curve, weighed, depth)
         evidence = merit_in_arrays(weighed, None if weighed.cells.propensity is not None else bias)

@@ -17,6 +17,7 @@ from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
+    CompleteLists,
     Depth,
     Eta,
     Json,
@@ -75,6 +76,7 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="A folder for audit.json, tables and a picture.")] = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
+    complete_lists: CompleteLists = False,
     top_k: TopK = None,
     eta: Eta = None,
     bias: BiasFile = None,
@@ -107,7 +109,9 @@ def audit(
     rankers = {path: load_policy(path) for path in policy or []}
     known = [ranker.known_features for ranker in rankers.values()]
     context = fultr.clicks.context_of(examined)
-    content = read_any(log, reading, context=context, known=known, shown_only=shown_only)
+    content = read_any(
+        log, reading, context=context, known=known, shown_only=shown_only, complete_lists=complete_lists
+    )
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]

@@ -42,6 +42,7 @@ def read_any(
     context: str | None = None,
     known: Sequence[Sequence[str]] = (),
     shown_only: bool = False,
+    complete_lists: bool = False,
 ) -> Content:
     """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
 
@@ -59,14 +60,19 @@ def read_any(
         The features that policies know, which are read if no others are named.
     shown_only
         Whether candidates that were never shown are left out.
+    complete_lists
+        Whether each impression is said to have rows for all its candidates.
     """
     content = _read(path, reading or LogReading(), context, known)
-    if not shown_only:
-        return content
-    if content.counts is None:
-        raise InputError("--shown-only is for click logs", file=path)
-    counts = content.counts.shown_only()
-    return Content(content.kind, counts.data, counts)
+    counts = content.counts
+    for option, given in (("--shown-only", shown_only), ("--complete-lists", complete_lists)):
+        if given and counts is None:
+            raise InputError(f"{option} is for click logs", file=path)
+    if counts is not None and shown_only:
+        counts = counts.shown_only()
+    if counts is not None and complete_lists:
+        counts = counts.with_complete_lists()
+    return content if counts is content.counts else Content(content.kind, counts.data, counts)
 
 
 def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[Sequence[str]]) -> Content:

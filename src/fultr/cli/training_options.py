@@ -252,6 +252,8 @@ class Inputs:
         The least grade of a relevant item in labelled data.
     shown_only
         Whether candidates that were never shown are left out.
+    complete_lists
+        Whether impressions are said to have rows for all their candidates.
     """
 
     log: Path
@@ -259,6 +261,7 @@ class Inputs:
     reading: LogReading
     relevant_from: float | None
     shown_only: bool = False
+    complete_lists: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return what the files are, for a later run to tell whether they are the same."""
@@ -268,6 +271,7 @@ class Inputs:
             **{name: None if file is None else _identity(file) for name, file in files.items()},
             "relevant_from": self.relevant_from,
             "shown_only": self.shown_only,
+            "complete_lists": self.complete_lists,
         }
 
     def read(self, ranker: fultr.FairRanker) -> tuple[fultr.data.Source, fultr.data.Source | None]:
@@ -301,12 +305,22 @@ class Inputs:
         if self.shown_only and ranker.protocol == "paper":
             raise InputError("--shown-only leaves no single impressions for --protocol paper", file=file)
         context = fultr.clicks.context_of(ranker.position_bias)
-        content = read_any(file, self.reading, context=context, known=known, shown_only=self.shown_only)
+        content = read_any(
+            file,
+            self.reading,
+            context=context,
+            known=known,
+            shown_only=self.shown_only,
+            complete_lists=self.complete_lists,
+        )
         if content.counts is None:
             found = fultr.inspect_dataset(content.data)
             lines = [finding.sentence for finding in found if finding.severity == "severe"]
         else:
             self._check_reach(content.counts, ranker, file)
+            if ranker.max_disparity is not None:
+                with in_names_of_options(file):
+                    fultr.clicks.check_candidates(content.counts, ranker.max_disparity)
             lines = fultr.clicks.severe_lines(
                 fultr.clicks.judge_readiness(content.counts, ranker.position_bias)
             )
@@ -330,6 +344,8 @@ class Inputs:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
         if ranker.protocol == "paper":
             log = read_impressions(file, self.reading, quiet=True)
+            if self.complete_lists:
+                log = log.with_complete_lists()
             return replace(
                 log, data=fultr.logs.with_features(log.data, list(content.data.feature_names), file)
             )

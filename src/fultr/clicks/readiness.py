@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fultr.click_model import PositionBias, PositionBiasByContext
 from fultr.clicks.bias_cells import sums_by
 from fultr.clicks.examination import AnyBias, with_examination
+from fultr.clicks.pages import share_on_a_page
 from fultr.clicks.readiness_counts import (
     ClickWeights,
     Shown,
@@ -103,7 +104,7 @@ def judge_readiness(
             "entries_not_shown": entries - int(shown.shown_at.sum()),
             "longest_list": int(lengths[counts.impressions > 0].max(initial=0)),
             "left_out": counts.origin.get(NEVER_SHOWN),
-            "share_on_a_page": _share_on_a_page(counts, shown, candidates),
+            "share_on_a_page": share_on_a_page(counts),
         },
         "positions": _position_facts(shown),
         "depth": {**_depth_facts(shown), "told": depth},
@@ -180,21 +181,6 @@ def _weighed(
         return ClickWeights.of(counts, position_bias if context is None else None), examined
     except InputError as error:
         return None, {**examined, "problem": str(error)}
-
-
-def _share_on_a_page(counts: Counts, shown: Shown, candidates: _Candidates) -> float | None:
-    """Return the share of all documents of its query that an impression has, if it shows all it has.
-
-    None where impressions have candidates that they do not show: then the log knows who was not shown.
-    """
-    if counts.hides_candidates or not counts.impressions.any():
-        return None
-    query_of_row = counts.data.query_codes[counts.data.list_of_row]
-    query_of_item = np.zeros(candidates.used.size, dtype=np.int64)
-    query_of_item[shown.item_of_row] = query_of_row
-    documents = np.bincount(query_of_item[candidates.used], minlength=int(query_of_row.max()) + 1)
-    share = counts.data.lengths / np.maximum(documents[counts.data.query_codes], 1)
-    return float(np.average(share, weights=counts.impressions))
 
 
 def _query_facts(counts: Counts, shown: Shown) -> dict[str, int]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from fultr.clicks.pages import UNSEEN_PART
 from fultr.logs.inspection import Finding
 
 SMALL_PART = 0.1
 """Up to this part of the candidates, never shown or of unknown group, is nothing to worry about."""
-
-UNSEEN_PART = 0.01
-"""From this part of the candidates on, those that were never shown can decide the disparity: a relevant item
-more in a group may outweigh all that is known."""
 
 FEW_CLICKS = 30
 """With clicks worth fewer than these, intervals of a group's merit are wide."""
@@ -27,7 +24,7 @@ MOST_GROUPS = 5
 """So many groups are named in a sentence."""
 
 MOST_OF_THEM = 0.8
-"""From this part of the documents of a query on, pages show nearly all of them."""
+"""Where pages have a smaller part of the documents of their query, the others decide the disparity."""
 
 LARGE_PART = 0.5
 """From this part of the total on, the largest weights decide alone."""
@@ -145,14 +142,15 @@ def _candidate_findings(candidates: dict[str, Any], groups: dict[str, Any]) -> I
         is_much = left_out["candidates"] > left_out["of"] * UNSEEN_PART
         yield Finding("severe" if is_much else "note", "position", sentence_of_left_out(left_out))
     share = candidates["share_on_a_page"]
-    if share is not None and share < MOST_OF_THEM:
+    if share is not None and share < 1 - UNSEEN_PART:
         sentence = (
             f"Impressions have only what they show, on average {share:.0%} of the documents of their query:"
             " candidates that were not on a page are not in the log, and every disparity is one between items"
-            " on the same page. That between all candidates may be quite another. Log all candidates, with an"
-            " empty position for those that were not shown."
+            " on the same page. That between all candidates may be quite another, so that limits are refused."
+            " Log all candidates, with an empty position for those that were not shown; or say that there"
+            " were no others (--complete-lists)."
         )
-        yield Finding("severe" if share < LARGE_PART else "warning", "position", sentence)
+        yield Finding("severe" if share < MOST_OF_THEM else "warning", "position", sentence)
     entries, hidden = candidates["entries"], candidates["entries_not_shown"]
     if hidden:
         sentence = (
