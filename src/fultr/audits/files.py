@@ -12,6 +12,7 @@ from typing import Any
 
 from fultr.audits.pictures import draw_shares
 from fultr.audits.result import GROUP_MEASURES, Audit, AuditEstimate, RankingAudit
+from fultr.errors import visible
 from fultr.files import make_folder, read_json, write_text, written_together
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
@@ -96,7 +97,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _short(value: Any) -> Any:
     if isinstance(value, str):  # a spreadsheet would take such a name for a formula, and run it
         safe = f"'{value}" if value.startswith(FORMULA_STARTS) else value
-        return safe.replace("\r", "\\r")  # which csv does not quote, though it ends a line for some
+        return visible(safe)  # a table may be shown in a terminal, and csv does not quote all line ends
     if not isinstance(value, float):
         return value
     return f"{value:.6g}" if math.isfinite(value) else ""

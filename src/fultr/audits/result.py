@@ -245,7 +245,8 @@ class RankingAudit:
     utility
         DCG of an impression, clicks weighing 1 / propensity.
     groups, pairs
-        By group, and by pair of groups.
+        By group, and by pair of groups; of more than 5,000 pairs, those with the largest disparity under any
+        of the rankings.
     disparity
         The root of the sum of D_ij^2 over pairs; its ends bound the true one, by the band of all pairs,
         whatever the merit of candidates that were never shown.
@@ -274,6 +275,15 @@ class RankingAudit:
     other_biases: tuple[OtherBias, ...]
     recurring_queries: int | None = None
     new_queries: NewQueries | None = None
+
+    @property
+    def pairs_in_all(self) -> int:
+        """How many pairs of groups there are; `pairs` holds the worst of very many."""
+        return len(self.groups) * (len(self.groups) - 1) // 2
+
+    def furthest_groups(self, most: int) -> tuple[GroupAudit, ...]:
+        """Return the groups whose share of exposure is furthest from that of merit, the furthest first."""
+        return tuple(sorted(self.groups, key=_distance_from_merit, reverse=True)[:most])
 
     @property
     def disparity_range(self) -> tuple[float, float]:
@@ -469,6 +479,11 @@ class Audit:
             return f"{one.name}: utility {one.utility.value:.4f}, {found}"
 
         return f"<Audit: {'; '.join(map(of_ranking, self.rankings.values()))}>"
+
+
+def _distance_from_merit(group: GroupAudit) -> float:
+    distance = abs(group.exposure_share.value - group.merit_share.value)
+    return 0.0 if math.isnan(distance) else distance
 
 
 def _plain(value: float) -> float | None:

@@ -46,7 +46,10 @@ FAILED = 3
 """The exit code if the limit is not kept."""
 
 MOST_PAIRS = 10
-"""Pairs of groups that are printed for a ranking, the worst first; all are in audit_pairs.csv."""
+"""Pairs of groups that are printed for a ranking, the worst first; more are in audit_pairs.csv."""
+
+MOST_GROUPS = 20
+"""Groups that are printed for a ranking, those furthest from their share first; all are in the table."""
 
 CURVE_VALUES = 5
 """Of a position bias, so many positions are printed; all are in audit.json."""
@@ -251,17 +254,22 @@ def _new_overview(name: str, one: fultr.audits.NewQueries) -> tuple[str, ...]:
 def _print_groups(console: Console, ranking: fultr.audits.RankingAudit, level: str) -> None:
     columns = ("group", "items", "exposure", level, "merit", level, "exposure/merit", level)
     rows = []
-    for group in ranking.groups:
+    groups = ranking.groups
+    left = ""
+    if len(groups) > MOST_GROUPS:
+        groups = ranking.furthest_groups(MOST_GROUPS)
+        left = f", the {MOST_GROUPS} of {len(ranking.groups):,} furthest from their share of merit"
+    for group in groups:
         measures = (group.exposure, group.merit, group.exposure_per_merit)
         cells = [cell for one in measures for cell in (_number(one.value), _interval(one))]
         rows.append((group.name, f"{group.items:,}", *cells))
-    print_table(console, f"By group: {ranking.name}", columns, rows)
+    print_table(console, f"By group: {ranking.name}{left}", columns, rows)
 
 
 def _print_pairs(console: Console, ranking: fultr.audits.RankingAudit, level: str) -> None:
     order = sorted(range(len(ranking.pairs)), key=lambda at: -abs(ranking.pairs[at].disparity.value))
     rows = [_pair(ranking, at, ranking.difference) for at in order[:MOST_PAIRS]]
-    left = f", the worst {MOST_PAIRS} of {len(order)}" if len(order) > MOST_PAIRS else ""
+    left = f", the worst {MOST_PAIRS} of {ranking.pairs_in_all:,}" if len(order) > MOST_PAIRS else ""
     band = f"{level} of all at once"
     columns = (
         "groups",

@@ -319,6 +319,7 @@ class Inputs:
         else:
             self._check_reach(content.counts, ranker, file)
             if ranker.max_disparity is not None:
+                ranker.check()
                 with in_names_of_options(file):
                     fultr.clicks.check_candidates(content.counts, ranker.max_disparity)
             lines = fultr.clicks.severe_lines(

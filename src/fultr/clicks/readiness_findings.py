@@ -185,8 +185,12 @@ def _query_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 def _group_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     groups = facts["groups"]
     known = {name: group for name, group in groups.items() if group["known"] and group["pairs"]}
+    by_kind: dict[str, list[Finding]] = {}
     for name, group in known.items():
-        yield from _evidence_findings(name, group)
+        for kind, finding in _evidence_finding(name, group):
+            by_kind.setdefault(kind, []).append(finding)
+    for kind, findings in by_kind.items():
+        yield from findings if len(findings) <= MOST_GROUPS else _of_many(kind, findings)
     if len(known) > 1 and not facts["impressions_of_several_groups"]:
         sentence = (
             "No impression has candidates of two groups: disparity compares groups within a query, and is 0"
@@ -206,27 +210,35 @@ def _group_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("warning" if max(items, clicks) > SMALL_PART else "note", "group", sentence)
 
 
-def _evidence_findings(name: str, group: dict[str, Any]) -> Iterator[Finding]:
+def _evidence_finding(name: str, group: dict[str, Any]) -> Iterator[tuple[str, Finding]]:
+    """Yield what is wrong with the evidence of a group, if anything: the kind of it and the finding."""
     clicks, size = group["clicks"], group["effective_sample_size"]
     if not group["shown"]:
         sentence = (
             f"Group '{name}' was never shown: its merit, and the exposure it deserves, are unknown. Show its"
             " items before you judge it."
         )
-        yield Finding("severe", "group", sentence)
+        yield "were never shown", Finding("severe", "group", sentence)
     elif not clicks:
         sentence = (
             f"Group '{name}' was never clicked: its merit is estimated as zero, and so is the exposure it"
             " deserves. Collect more impressions, or leave the group out."
         )
-        yield Finding("severe", "group", sentence)
+        yield "were never clicked", Finding("severe", "group", sentence)
     elif (clicks if size is None else size) < FEW_CLICKS:
         worth = "" if size is None else f", worth {size:.0f} of equal weight"
         sentence = (
             f"Group '{name}' has {clicks} clicks{worth}: intervals of its merit, and of every disparity with"
             " it, will be wide. Collect more impressions before you rely on them."
         )
-        yield Finding("warning", "group", sentence)
+        yield "have few clicks", Finding("warning", "group", sentence)
+
+
+def _of_many(kind: str, findings: list[Finding]) -> Iterator[Finding]:
+    """Yield the findings of the first groups, and one for all the others of the same kind."""
+    yield from findings[:MOST_GROUPS]
+    sentence = f"{len(findings) - MOST_GROUPS:,} more groups {kind}. Merge small groups, or leave them out."
+    yield Finding(findings[0].severity, "group", sentence)
 
 
 def _ranges(positions: list[int], most: int = 5) -> str:

@@ -97,6 +97,7 @@ class MeasuredRanking:
     pairs: tuple[Pair, ...] = ()
     passes: bool | None = None
     exposure_to_move: AuditEstimate = NOT_KNOWN
+    pairs_in_all: int | None = None
 
     def to_dict(self, detail: Detail) -> dict[str, Any]:
         """Return everything as plain values; of many pairs, those with the largest disparity."""
@@ -110,7 +111,7 @@ class MeasuredRanking:
             "groups": [group.to_dict() for group in self.groups[: detail.groups]],
             "groups_in_all": len(self.groups),
             "pairs": [pair.to_dict() for pair in pairs],
-            "pairs_in_all": len(self.pairs),
+            "pairs_in_all": len(self.pairs) if self.pairs_in_all is None else self.pairs_in_all,
         }
 
 

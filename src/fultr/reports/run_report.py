@@ -194,6 +194,7 @@ def measured_by_audit(found: RankingAudit) -> MeasuredRanking:
         ),
         passes=found.passes,
         exposure_to_move=found.exposure_to_move,
+        pairs_in_all=found.pairs_in_all,
     )
 
 
