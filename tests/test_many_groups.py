@@ -98,7 +98,7 @@ def pairs_by_hand(log: ClickLog) -> np.ndarray:
         codes = data.group[start:stop]
         product = np.outer(exposure[start:stop] / counts.impressions[number], merit[start:stop])
         np.add.at(total, (codes[:, None], codes[None, :]), product - product.T)
-    return total / counts.impressions.sum()
+    return np.asarray(total / counts.impressions.sum())
 
 
 def test_the_terminal_shows_what_people_can_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,22 +139,20 @@ def test_commands_refuse_a_limit_on_pages_in_one_line(
 ) -> None:
     path = tmp_path / "shown.parquet"
     board.table.filter(pl.col("position").is_not_null()).write_parquet(path)
-    lines = []
     for line in (
         ("train", path, "--features", ",".join(FEATURES), "--out", tmp_path / "run"),
         ("audit", path, "--features", ",".join(FEATURES)),
     ):
         said = refusal(capsys, *line, "--eta", 1, "--max-disparity", 5)
-        lines.append(said)
         assert said.count("\n") == 1
         assert "--max-disparity: impressions have only what they show" in said
         assert "Add a row with an empty position for each candidate that was not shown" in said
         assert "(--complete-lists)" in said
     assert not (tmp_path / "run" / "policy.safetensors").exists()
-    said = json_of(
+    audited = json_of(
         capsys, "audit", path, "--features", "match", "--eta", 1, "--max-disparity", 50, "--complete-lists"
     )
-    assert said["passes"] is True
+    assert audited["passes"] is True
     for option in ((), ("--complete-lists",)):
         findings = json_of(capsys, "inspect", path, "--features", "match", "--eta", 1, *option)["findings"]
         severe = [one for one in findings if "have only what they show" in one["sentence"]]

@@ -111,7 +111,10 @@ class Clicks:
         cells, merit = self.cells, self.cells.sums(self.evidence.weight)
         hidden = unknown = None
         if self.unseen is not None:
-            hidden, unknown = cells.sums(exposure * self.unseen), cells.sums(self.unseen) * self.times
+            hidden, unknown = (
+                cells.sums(exposure * self.unseen),
+                cells.sums(self.unseen.astype(np.float64)) * self.times,
+            )
             exposure = exposure * ~self.unseen
         seen = cells.sums(exposure)
         nothing = np.zeros_like(seen)

@@ -65,14 +65,14 @@ def read_any(
     """
     content = _read(path, reading or LogReading(), context, known)
     counts = content.counts
-    for option, given in (("--shown-only", shown_only), ("--complete-lists", complete_lists)):
-        if given and counts is None:
-            raise InputError(f"{option} is for click logs", file=path)
-    if counts is not None and shown_only:
-        counts = counts.shown_only()
-    if counts is not None and complete_lists:
-        counts = counts.with_complete_lists()
-    return content if counts is content.counts else Content(content.kind, counts.data, counts)
+    if counts is None:
+        for option, given in (("--shown-only", shown_only), ("--complete-lists", complete_lists)):
+            if given:
+                raise InputError(f"{option} is for click logs", file=path)
+        return content
+    counts = counts.shown_only() if shown_only else counts
+    counts = counts.with_complete_lists() if complete_lists else counts
+    return Content(content.kind, counts.data, counts)
 
 
 def _read(path: Path, reading: LogReading, context: str | None, known: Sequence[Sequence[str]]) -> Content:

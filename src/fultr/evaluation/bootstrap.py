@@ -143,7 +143,7 @@ def resampled_sums(
             own = apart[:, some]
             moved = counts @ own / total
             variance = _variance(counts @ own**2, counts @ (own * totals[:, None]), moved, squared_total)
-            means[block, some] = centre[some] + moved
+            means[block, some] = _without_rounding(centre[some] + moved, centre[some])
             errors[block, some] = np.sqrt(variance * queries / (queries - 1)) / total
     moved = estimate - centre
     ones = np.ones(queries)
@@ -152,6 +152,11 @@ def resampled_sums(
     )
     error = np.sqrt(variance * queries / (queries - 1)) / totals.sum()
     return Resampled(estimate, error, means, errors)
+
+
+def _without_rounding(means: Array, centre: Array) -> Array:
+    """Return means, 0 where a resample has no query that adds anything: a ratio to it is not defined."""
+    return np.where(np.abs(means) > LEAST_RELATIVE_ERROR * np.abs(centre), means, 0.0)
 
 
 def _variance(squares: Array, products: Array, mean: Array, squared_totals: Array) -> Array:

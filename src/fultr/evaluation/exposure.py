@@ -15,8 +15,11 @@ Array = NDArray[np.float64]
 Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Pairs of groups: the first of each, and the second."""
 
-NO_MERIT = 1e-9
-"""So little merit stands for none, where something is divided by it."""
+NO_MERIT = 1e-100
+"""Stands for no merit where something is divided by it: percentiles of infinite numbers are not defined."""
+
+LARGEST_RATIO = 1e50
+"""Larger numbers come from dividing by `NO_MERIT`: they stand for infinity, and their reciprocals for 0."""
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
@@ -87,4 +90,4 @@ def exposure_to_move_bounds(exposure: Array, merit: Array, unknown: Array) -> tu
 def interval_of_bounds(bounds: tuple[Array, Array], level: float) -> tuple[Array, Array]:
     """Return the low end of resampled lower bounds and the high end of upper ones; infinite without merit."""
     low, high = (percentile_interval(bound, level)[number] for number, bound in enumerate(bounds))
-    return low, np.where(high < 1 / NO_MERIT, high, np.inf)
+    return np.where(low > 1 / LARGEST_RATIO, low, 0.0), np.where(high < LARGEST_RATIO, high, np.inf)
