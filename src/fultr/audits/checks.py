@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
 from fultr.audits.pairs import MOST_PAIRS, queries_of_pairs
-from fultr.audits.result import LOGGED
+from fultr.audits.ranking_result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import check_candidates, judge_readiness
 from fultr.data import ClickLog, Counts, RankingDataset

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fultr.audits.pictures import draw_shares
-from fultr.audits.result import GROUP_MEASURES, Audit, AuditEstimate, RankingAudit
+from fultr.audits.ranking_result import GROUP_MEASURES, AuditEstimate, RankingAudit
+from fultr.audits.result import Audit
 from fultr.errors import visible
 from fultr.files import make_folder, read_json, write_text, written_together
 

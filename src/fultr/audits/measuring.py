@@ -18,7 +18,7 @@ from fultr.audits.pairs import (
     query_numbers,
     worst_pairs,
 )
-from fultr.audits.result import (
+from fultr.audits.ranking_result import (
     LOGGED,
     AuditEstimate,
     Difference,

@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fultr.audits.result import Audit, AuditEstimate, RankingAudit
+from fultr.audits.ranking_result import AuditEstimate, RankingAudit
+from fultr.audits.result import Audit
 from fultr.errors import visible
 from fultr.plots import INK, MARKERS, PALETTE, canvas_of, distances_to_ends, save_picture
 

@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fultr.audits import AuditEstimate
+from fultr.audits import AuditEstimate, PlainValues
 
 LONGEST_NAME = 80
 """Characters of a name from data that are shown."""
-
-MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
-
 
 NOT_KNOWN = AuditEstimate(math.nan, math.nan, math.nan)
 
@@ -53,7 +50,7 @@ class Detail:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(PlainValues):
     """What a group of items has under a ranking; see `fultr.evaluation.Evaluation`."""
 
     name: str
@@ -63,28 +60,15 @@ class Group:
     exposure_share: AuditEstimate
     merit_share: AuditEstimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {"name": self.name, **{name: getattr(self, name).to_dict() for name in MEASURES}}
-
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(PlainValues):
     """D_ij of two groups, above 0 where the first has too much exposure; the ratio of exposure per merit."""
 
     first: str
     second: str
     disparity: AuditEstimate
     exposure_ratio: AuditEstimate = NOT_KNOWN
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "first": self.first,
-            "second": self.second,
-            "disparity": self.disparity.to_dict(),
-            "exposure_ratio": self.exposure_ratio.to_dict(),
-        }
 
 
 @dataclass(frozen=True)
@@ -151,17 +135,13 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class DataPart:
+class DataPart(PlainValues):
     """Clicks that rankings are measured on."""
 
     key: str
     name: str
     about: str
     limit: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
