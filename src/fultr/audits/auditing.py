@@ -83,7 +83,7 @@ def audit(
     --------
     >>> import fultr
     >>> data = fultr.datasets.synthetic(queries=60, seed=0).test
-    >>> bias = PositionBias.power(1.0)
+    >>> bias = fultr.PositionBias.power(1.0)
     >>> log = fultr.simulate_clicks(data, fultr.RandomRanking(), bias, impressions=2_000, seed=0)
     >>> found = audit(log, {"shuffled": fultr.RandomRanking()}, max_disparity=5.0)
     >>> found.passes, len(found.logged.pairs)
