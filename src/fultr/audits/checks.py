@@ -66,9 +66,9 @@ def overlaps_with_training(
             continue
         if overlap.same_impressions:
             files = f" ({', '.join(overlap.files[:MOST_NAMED])})" if overlap.files else ""
-            part = "" if overlap.share is None else f", about {overlap.share:.0%} of all"
+            share = "" if overlap.share is None else f", about {overlap.share:.0%} of all"
             problem = (
-                f"the log holds impressions that {name} was trained or validated on{files}{part}, where its"
+                f"the log holds impressions that {name} was trained or validated on{files}{share}, where its"
                 " disparity is small by construction; audit it on other clicks, of a later week or put aside"
                 " by fultr split"
             )

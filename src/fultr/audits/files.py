@@ -30,17 +30,17 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """
     from fultr import __version__
 
-    place = make_folder(folder)
+    target = make_folder(folder)
     content = {"fultr": __version__, **audit.to_dict()}
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with written_together():
         written = [
-            write_text(place / AUDIT, text),
-            write_text(place / GROUPS, _table(list(_group_rows(audit)))),
-            write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
+            write_text(target / AUDIT, text),
+            write_text(target / GROUPS, _table(list(_group_rows(audit)))),
+            write_text(target / PAIRS, _table(list(_pair_rows(audit)))),
         ]
         if audit.logged.groups:
-            written += [draw_shares(audit, place / name) for name in PICTURES]
+            written += [draw_shares(audit, target / name) for name in PICTURES]
     return written
 
 

@@ -80,10 +80,10 @@ class GroupCells:
     @classmethod
     def of(cls, data: RankingDataset) -> GroupCells:
         """Return the cells of some lists."""
-        groups, known = len(data.group_names), np.flatnonzero(data.group >= 0)
+        groups, rows = len(data.group_names), np.flatnonzero(data.group >= 0)
         of_row = np.full(data.rows, -1)
-        cells, of_row[known] = np.unique(
-            data.list_of_row[known].astype(np.int64) * max(groups, 1) + data.group[known], return_inverse=True
+        cells, of_row[rows] = np.unique(
+            data.list_of_row[rows].astype(np.int64) * max(groups, 1) + data.group[rows], return_inverse=True
         )
         where, group = np.divmod(cells, max(groups, 1))
         query = query_numbers(data)
@@ -98,8 +98,8 @@ class GroupCells:
 
     def sums(self, of_rows: Array) -> Array:
         """Add up the rows of each cell."""
-        known = self.of_row >= 0
-        sums = np.bincount(self.of_row[known], weights=of_rows[known], minlength=self.group.size)
+        has_group = self.of_row >= 0
+        sums = np.bincount(self.of_row[has_group], weights=of_rows[has_group], minlength=self.group.size)
         return np.asarray(sums, dtype=np.float64)
 
     def by_query(self, of_cells: Array) -> Array:
@@ -240,8 +240,8 @@ def _columns(cells: GroupCells, met: Meetings, values: Array) -> Columns:
 
 def _sum(parts: list[Columns]) -> Columns:
     total = parts[0]
-    for part in parts[1:]:
-        total = total + part
+    for block in parts[1:]:
+        total = total + block
     return total
 
 

@@ -69,12 +69,12 @@ def _draw(
     axes: Any, shares: list[AuditEstimate], beside: float, label: str, marker: str, colour: str
 ) -> None:
     """Draw one share of each group, beside the middle of its row; those that are not defined are left out."""
-    known = [(row, one) for row, one in enumerate(shares) if not math.isnan(one.value)]
-    values = [one.value for _, one in known]
+    defined = [(row, one) for row, one in enumerate(shares) if not math.isnan(one.value)]
+    values = [one.value for _, one in defined]
     axes.errorbar(
         values,
-        [row + beside for row, _ in known],
-        xerr=distances_to_ends(values, ([one.low for _, one in known], [one.high for _, one in known])),
+        [row + beside for row, _ in defined],
+        xerr=distances_to_ends(values, ([one.low for _, one in defined], [one.high for _, one in defined])),
         fmt=marker,
         color=colour,
         markersize=9 if marker == "|" else 5,

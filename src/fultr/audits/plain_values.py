@@ -51,7 +51,7 @@ def made_of(kind: Any, content: Any) -> Any:
         if not isinstance(content, list):
             raise TypeError(f"a list must be here, not {type(content).__name__}")
         kinds = [choices[0]] * len(content) if choices[-1] is Ellipsis else choices
-        return tuple(made_of(one, part) for one, part in zip(kinds, content, strict=True))
+        return tuple(made_of(one, element) for one, element in zip(kinds, content, strict=True))
     if isinstance(kind, type) and issubclass(kind, PlainValues):
         return kind.from_dict(content)
     if kind is float:

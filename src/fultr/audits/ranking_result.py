@@ -195,21 +195,21 @@ class RankingAudit(PlainValues):
     @property
     def disparity_range(self) -> tuple[float, float]:
         """The least and the largest root of the sum of squares over all position biases."""
-        found = [self.disparity.value, *(one.disparity for one in self.other_biases)]
-        return min(found), max(found)
+        disparities = [self.disparity.value, *(one.disparity for one in self.other_biases)]
+        return min(disparities), max(disparities)
 
     @property
     def upper_range(self) -> tuple[float, float]:
         """The least and the largest upper confidence bound over all position biases."""
-        found = [self.disparity.high, *(one.upper for one in self.other_biases)]
-        return min(found), max(found)
+        bounds = [self.disparity.high, *(one.upper for one in self.other_biases)]
+        return min(bounds), max(bounds)
 
     @property
     def pair_ranges(self) -> tuple[tuple[float, float], ...]:
         """The least and the largest D_ij of each pair over all position biases."""
         curves = [one.disparities for one in self.other_biases]
         values = zip((pair.disparity.value for pair in self.pairs), *curves, strict=True)
-        return tuple((min(found), max(found)) for found in values)
+        return tuple((min(disparities), max(disparities)) for disparities in values)
 
     @property
     def verdict_depends_on_bias(self) -> bool | None:

@@ -141,7 +141,7 @@ class Audit:
     def __repr__(self) -> str:
         def of_ranking(one: RankingAudit) -> str:
             verdict = "" if one.passes is None else ", passes" if one.passes else ", fails"
-            found = f"disparity {one.disparity.value:.4f} (at most {one.disparity.high:.4f}{verdict})"
-            return f"{one.name}: utility {one.utility.value:.4f}, {found}"
+            disparity = f"disparity {one.disparity.value:.4f} (at most {one.disparity.high:.4f}{verdict})"
+            return f"{one.name}: utility {one.utility.value:.4f}, {disparity}"
 
         return f"<Audit: {'; '.join(map(of_ranking, self.rankings.values()))}>"

@@ -110,17 +110,17 @@ def audit(
     fultr.evaluation.checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    known = [ranker.known_features for ranker in rankers.values()]
+    features = [ranker.known_features for ranker in rankers.values()]
     context = fultr.clicks.context_of(examined)
     content = read_any(
-        log, reading, context=context, known=known, shown_only=shown_only, complete_lists=complete_lists
+        log, reading, context=context, known=features, shown_only=shown_only, complete_lists=complete_lists
     )
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]
     refuse_unknown_examination(examined, content.counts, log, *of_policies)
     with progress("auditing") as report, in_names_of_options(log):
-        found = fultr.audits.audit(
+        result = fultr.audits.audit(
             content.counts,
             {str(path): ranker for path, ranker in rankers.items()},
             position_bias=examined,
@@ -135,15 +135,15 @@ def audit(
         )
     if deterministic:
         for path, ranker in rankers.items():
-            warn_of_modes(ranker, content.counts, found.position_bias, found.noise, str(path))
-    written = [] if out is None else fultr.audits.write_audit(found, out)
+            warn_of_modes(ranker, content.counts, result.position_bias, result.noise, str(path))
+    written = [] if out is None else fultr.audits.write_audit(result, out)
     if json:
-        print_json({"log": str(log), **found.to_dict(), "written": [str(path) for path in written]})
+        print_json({"log": str(log), **result.to_dict(), "written": [str(path) for path in written]})
     else:
-        print_audit(results(), found, str(log))
+        print_audit(results(), result, str(log))
     if written:
         say("wrote " + ", ".join(str(path) for path in written))
-    if found.passes is False:
+    if result.passes is False:
         raise typer.Exit(FAILED)
 
 
@@ -158,11 +158,11 @@ def _check_folder(out: Path | None) -> None:
         raise InputError("cannot be written to: permission denied", file=there)
 
 
-def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> None:
+def print_audit(console: Console, result: fultr.audits.Audit, source: str) -> None:
     """Print an audit as tables: all rankings, then each of them by group and by pair of groups."""
-    print_facts(console, f"Audit of {source}", _facts(found))
+    print_facts(console, f"Audit of {source}", _facts(result))
     console.print()
-    level = f"{found.level:.0%}"
+    level = f"{result.level:.0%}"
     columns = (
         "ranking",
         "utility",
@@ -174,26 +174,26 @@ def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> Non
         level,
         "verdict",
     )
-    rows = [_overview(one) for one in found.rankings.values()]
+    rows = [_overview(one) for one in result.rankings.values()]
     print_table(console, "Rankings", columns, rows)
-    new = [(one.name, one.new_queries) for one in found.rankings.values() if one.new_queries is not None]
+    new = [(one.name, one.new_queries) for one in result.rankings.values() if one.new_queries is not None]
     if new:
         console.print()
         rows = [_new_overview(name, one) for name, one in new]
         print_table(console, "On queries that training never saw", (*columns, "queries"), rows)
-    for ranking in found.rankings.values():
+    for ranking in result.rankings.values():
         if ranking.groups:
             console.print()
             _print_groups(console, ranking, level)
         if ranking.pairs:
             console.print()
             _print_pairs(console, ranking, level)
-    if found.other_biases:
+    if result.other_biases:
         console.print()
-        _print_other_biases(console, found)
-    severe = [dict(one) for one in found.findings if one["severity"] == "severe"]
-    notes = [{"severity": "note", "sentence": _sentence(note)} for note in found.notes]
-    warnings = sum(one["severity"] == "warning" for one in found.findings)
+        _print_other_biases(console, result)
+    severe = [dict(one) for one in result.findings if one["severity"] == "severe"]
+    notes = [{"severity": "note", "sentence": _sentence(note)} for note in result.notes]
+    warnings = sum(one["severity"] == "warning" for one in result.findings)
     if warnings:
         notes.append({"severity": "note", "sentence": f"Warnings on the log: {warnings}; see fultr inspect."})
     if severe or notes:
@@ -201,16 +201,16 @@ def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> Non
         print_findings(console, [*severe, *notes])
 
 
-def _facts(found: fultr.audits.Audit) -> list[tuple[str, str]]:
-    size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
+def _facts(result: fultr.audits.Audit) -> list[tuple[str, str]]:
+    size = f"{result.impressions:,} impressions of {result.lists:,} lists, {result.queries:,} queries"
     facts = [
-        ("size", f"{size}, {found.clicks:,} clicks"),
-        ("position bias", f"{_curve(found.position_bias)}, {BIAS_SOURCES[found.bias_source]}"),
+        ("size", f"{size}, {result.clicks:,} clicks"),
+        ("position bias", f"{_curve(result.position_bias)}, {BIAS_SOURCES[result.bias_source]}"),
     ]
-    if found.noise is not None:
-        facts.append(("noise taken off", found.noise.describe()))
-    if found.max_disparity is not None:
-        limit = f"{found.max_disparity:g} for the upper end of the disparity's interval"
+    if result.noise is not None:
+        facts.append(("noise taken off", result.noise.describe()))
+    if result.max_disparity is not None:
+        limit = f"{result.max_disparity:g} for the upper end of the disparity's interval"
         facts.append(("limit", limit))
     return facts
 
@@ -302,14 +302,14 @@ def _pair(
     )
 
 
-def _print_other_biases(console: Console, found: fultr.audits.Audit) -> None:
-    limited = found.max_disparity is not None
+def _print_other_biases(console: Console, result: fultr.audits.Audit) -> None:
+    limited = result.max_disparity is not None
     rows = [
         (one.name, _ends(*one.disparity_range), _ends(*one.upper_range), *([_moves(one)] * limited))
-        for one in found.rankings.values()
+        for one in result.rankings.values()
     ]
     columns = ("ranking", "disparity", "upper bound", *(["verdict"] * limited))
-    print_table(console, f"If the position bias is off ({', '.join(found.other_biases)})", columns, rows)
+    print_table(console, f"If the position bias is off ({', '.join(result.other_biases)})", columns, rows)
 
 
 def _moves(ranking: fultr.audits.RankingAudit) -> str:
@@ -341,7 +341,7 @@ def _ends(*ends: float) -> str:
 
 def _shares(one: fultr.audits.AuditEstimate) -> tuple[str, str]:
     """Return a share and its interval."""
-    value, low, high = ("-" if part != part else f"{part:.1%}" for part in (one.value, one.low, one.high))
+    value, low, high = ("-" if share != share else f"{share:.1%}" for share in (one.value, one.low, one.high))
     return value, f"[{low}, {high}]"
 
 

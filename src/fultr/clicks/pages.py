@@ -20,8 +20,8 @@ def share_on_a_page(counts: Counts) -> float | None:
     None where the log knows who was not shown, since some impression has candidates that it does not show;
     where it was said that lists are complete; and without ids of documents.
     """
-    data, told = counts.data, {COMPLETE_LISTS, NEVER_SHOWN} & counts.origin.keys()
-    if told or data.doc_id is None or counts.hides_candidates or not counts.impressions.any():
+    data, statements = counts.data, {COMPLETE_LISTS, NEVER_SHOWN} & counts.origin.keys()
+    if statements or data.doc_id is None or counts.hides_candidates or not counts.impressions.any():
         return None
     items = items_of_rows(data)
     shown = rows_of(data.offsets, np.flatnonzero(counts.impressions))

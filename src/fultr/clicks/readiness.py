@@ -99,7 +99,7 @@ def judge_readiness(
         "queries": _query_facts(counts, shown),
         "candidates": {
             "pairs": int(candidates.used.sum()),
-            "pairs_never_shown": int((candidates.used & (shown.place == NOT_SHOWN)).sum()),
+            "pairs_never_shown": int((candidates.used & (shown.first_position == NOT_SHOWN)).sum()),
             "entries": entries,
             "entries_not_shown": entries - int(shown.shown_at.sum()),
             "longest_list": int(lengths[counts.impressions > 0].max(initial=0)),
@@ -109,8 +109,8 @@ def judge_readiness(
         "positions": _position_facts(shown),
         "depth": {**_depth_facts(shown), "told": depth},
         "overlap": {
-            "pairs": int(np.count_nonzero(shown.place)),
-            "pairs_at_several_positions": int(shown.moved.sum()),
+            "pairs": int(np.count_nonzero(shown.first_position)),
+            "pairs_at_several_positions": int(shown.is_at_several.sum()),
             "positions_not_linked": shown.not_linked(),
         },
         "examination": examined,
@@ -144,7 +144,7 @@ class _Candidates:
     @classmethod
     def of(cls, counts: Counts, shown: Shown) -> _Candidates:
         data = counts.data
-        used = np.zeros(shown.place.size, dtype=np.bool_)
+        used = np.zeros(shown.first_position.size, dtype=np.bool_)
         used[shown.item_of_row[rows_of(data.offsets, np.flatnonzero(counts.impressions))]] = True
         groups = len(data.group_names) + 1
         group = np.zeros(used.size, dtype=np.int32)
@@ -189,7 +189,7 @@ def _query_facts(counts: Counts, shown: Shown) -> dict[str, int]:
     impressions = sums_by(query, counts.impressions, size)
     clicked = sums_by(query, counts.least_clicked_impressions(), size)
     varied = np.zeros(size, dtype=np.bool_)
-    rows = np.flatnonzero(shown.moved[shown.item_of_row])
+    rows = np.flatnonzero(shown.is_at_several[shown.item_of_row])
     varied[query[counts.data.list_of_row[rows]]] = True
     return {
         "shown": int((impressions > 0).sum()),
@@ -246,7 +246,7 @@ def _group_facts(
     data, impressions = counts.data, int(counts.impressions.sum())
     groups = len(data.group_names) + 1
     pairs = np.bincount(candidates.group[candidates.used], minlength=groups)
-    never = candidates.used & (shown.place == NOT_SHOWN)
+    never = candidates.used & (shown.first_position == NOT_SHOWN)
     hidden = np.bincount(candidates.group[never], minlength=groups)
     largest, merit, sizes = (None, None, None) if weights is None else weights.by_group(groups)
     facts = {}

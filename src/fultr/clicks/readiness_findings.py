@@ -43,7 +43,7 @@ def readiness_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
-    overlap, known = facts["overlap"], facts["examination"]["source"] is not None
+    overlap, has_examination = facts["overlap"], facts["examination"]["source"] is not None
     pairs, several = overlap["pairs"], overlap["pairs_at_several_positions"]
     if not pairs:
         return
@@ -53,7 +53,7 @@ def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
             " from relevance with this log alone, so that none can be estimated or checked. Take it from"
             " another log or an experiment, or let rankings vary: swap items at random in some impressions."
         )
-        yield Finding("note" if known else "severe", "position", sentence)
+        yield Finding("note" if has_examination else "severe", "position", sentence)
         return
     sentence = (
         f"{several} of {pairs} query-document pairs ({several / pairs:.0%}) were shown at two positions or"
@@ -66,7 +66,7 @@ def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
             " positions: how likely these are looked at cannot be estimated from this log. Let rankings vary"
             " that far, or give a position bias that goes on (beyond)."
         )
-        yield Finding("note" if known else "warning", "position", sentence)
+        yield Finding("note" if has_examination else "warning", "position", sentence)
 
 
 def _examination_findings(facts: dict[str, Any]) -> Iterator[Finding]:
@@ -184,14 +184,14 @@ def _query_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 
 def _group_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     groups = facts["groups"]
-    known = {name: group for name, group in groups.items() if group["known"] and group["pairs"]}
+    named_groups = {name: group for name, group in groups.items() if group["known"] and group["pairs"]}
     by_kind: dict[str, list[Finding]] = {}
-    for name, group in known.items():
+    for name, group in named_groups.items():
         for kind, finding in _evidence_finding(name, group):
             by_kind.setdefault(kind, []).append(finding)
     for kind, findings in by_kind.items():
         yield from findings if len(findings) <= MOST_GROUPS else _of_many(kind, findings)
-    if len(known) > 1 and not facts["impressions_of_several_groups"]:
+    if len(named_groups) > 1 and not facts["impressions_of_several_groups"]:
         sentence = (
             "No impression has candidates of two groups: disparity compares groups within a query, and is 0"
             " here whatever the ranking. Look whether groups were assigned by query."
@@ -256,7 +256,7 @@ def _ranges(positions: list[int], most: int = 5) -> str:
 def sentence_of_left_out(left_out: Mapping[str, Any]) -> str:
     """Say which candidates were left out, as `Counts.shown_only` notes it under `NEVER_SHOWN`."""
     missing, total = left_out["candidates"], left_out["of"]
-    parts = [f"{part:.0%} of group '{name}'" for name, part in left_out["groups"].items() if part]
+    parts = [f"{share:.0%} of group '{name}'" for name, share in left_out["groups"].items() if share]
     by_group = f", {', '.join(parts[:MOST_GROUPS])}" if parts else ""
     return (
         f"{missing} of {total} candidates ({missing / total:.0%}{by_group}) were never shown and are left"

@@ -139,12 +139,12 @@ def resampled_sums(
     errors = np.empty_like(means)
     for block, counts in _draws(queries, len(means), random_generator(seed)):
         total, squared_total = (counts @ totals)[:, None], (counts @ square_totals)[:, None]
-        for some in _blocks_of_columns(estimate.size):
-            own = apart[:, some]
+        for chosen in _blocks_of_columns(estimate.size):
+            own = apart[:, chosen]
             moved = counts @ own / total
             variance = _variance(counts @ own**2, counts @ (own * totals[:, None]), moved, squared_total)
-            means[block, some] = _without_rounding(centre[some] + moved, centre[some])
-            errors[block, some] = np.sqrt(variance * queries / (queries - 1)) / total
+            means[block, chosen] = _without_rounding(centre[chosen] + moved, centre[chosen])
+            errors[block, chosen] = np.sqrt(variance * queries / (queries - 1)) / total
     moved = estimate - centre
     ones = np.ones(queries)
     variance = _variance(
@@ -237,10 +237,10 @@ class Bands:
         """Add the resamples of further quantities, from the same draws of queries."""
         if not self._parts:
             self._furthest = np.zeros(len(drawn.means))
-        for some in _blocks_of_columns(drawn.estimate.size):
-            centre = drawn.estimate[some]
+        for chosen in _blocks_of_columns(drawn.estimate.size):
+            centre = drawn.estimate[chosen]
             distance, width = _distances(
-                drawn.means[:, some], centre, drawn.error[some], drawn.errors[:, some]
+                drawn.means[:, chosen], centre, drawn.error[chosen], drawn.errors[:, chosen]
             )
             np.maximum(self._furthest, distance.max(axis=1, initial=0.0), out=self._furthest)
             reach = np.quantile(distance, self._level, axis=0) * width if self._separate else width
@@ -265,10 +265,10 @@ class Bands:
 def _distances(means: Array, centre: Array, error: Array, errors: Array) -> tuple[Array, Array]:
     """Return |mean - centre| / s of each resample, and the error; both are 0 where nothing varies."""
     varies = error > LEAST_RELATIVE_ERROR * np.abs(means).max(axis=0, initial=0.0)
-    known = np.where(varies, error, 1.0)
+    of_data = np.where(varies, error, 1.0)
     # a resample in which nothing varied does not know its error, and takes that of the data
     unit = np.where(
-        errors > LEAST_RELATIVE_ERROR * known, np.maximum(errors, LEAST_ERROR_SHARE * known), known
+        errors > LEAST_RELATIVE_ERROR * of_data, np.maximum(errors, LEAST_ERROR_SHARE * of_data), of_data
     )
     distance = np.where(varies, np.abs(means - centre) / unit, 0.0)
     return distance, np.where(varies, error, 0.0)

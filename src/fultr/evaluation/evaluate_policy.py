@@ -101,8 +101,10 @@ def evaluate(
     evidence = evidence_of(source, bias, noise)
     ranker = ranker_of(policy, lists, stochastic, accuracy)
     at = at if bias is None else bias.last_position(at)
-    found = contributions_of(evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance)
-    queries, means, layout = lists.query_codes[found.lists], found.means, found.layout
+    of_lists = contributions_of(
+        evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance
+    )
+    queries, means, layout = lists.query_codes[of_lists.lists], of_lists.means, of_lists.layout
     exposure, merit, measures = means[layout.exposure], means[layout.merit], _measures(means, layout)
     return Evaluation(
         dcg=float(measures["dcg"]),
@@ -117,16 +119,16 @@ def evaluate(
         merit=_by_name(lists.group_names, merit),
         intervals={
             name: interval
-            for name, interval in _intervals(found, queries, intervals, resamples, rng).items()
+            for name, interval in _intervals(of_lists, queries, intervals, resamples, rng).items()
             if from_relevance or name != "ndcg"
         },
         level=None if intervals is None else float(intervals),
         at=None if at is None else int(at),
         stochastic=ranker.stochastic,
         source="relevance" if from_relevance else "clicks",
-        lists=int(found.lists.size),
+        lists=int(of_lists.lists.size),
         queries=int(np.unique(queries).size),
-        impressions=round(found.total),
+        impressions=round(of_lists.total),
         empties_dropped=evidence.empties_dropped,
         never_seen=_never_seen(evidence, lists.group_names),
     )
@@ -134,12 +136,12 @@ def evaluate(
 
 def _never_seen(evidence: Evidence, names: tuple[str, ...]) -> dict[str, float]:
     """Return the share of each group's candidates that nobody could see, of the groups that have any."""
-    known = evidence.in_arrays()
-    if known.unseen is None:
+    in_arrays = evidence.in_arrays()
+    if in_arrays.unseen is None:
         return {}
     hidden, seen = (
         np.bincount(candidates.group[candidates.group >= 0], minlength=len(names))
-        for candidates in (known.unseen, known.candidates)
+        for candidates in (in_arrays.unseen, in_arrays.candidates)
     )
     return {
         name: int(hidden[code]) / int(hidden[code] + seen[code])
@@ -171,7 +173,7 @@ def _measures(means: Array, layout: Layout) -> dict[str, Array]:
 
 
 def _intervals(
-    found: Contributions,
+    contributions: Contributions,
     queries: NDArray[np.int64],
     level: float | None,
     resamples: int,
@@ -180,8 +182,8 @@ def _intervals(
     """Return low and high of each measure, none without a level."""
     if level is None:
         return {}
-    layout = found.layout
-    means = resampled_means(found.columns, found.impressions, queries, resamples, rng)
+    layout = contributions.layout
+    means = resampled_means(contributions.columns, contributions.impressions, queries, resamples, rng)
     if np.unique(queries).size < 2:  # one query drawn again and again says nothing of others
         means = np.full_like(means, np.nan)
     bounds = {name: percentile_interval(samples, level) for name, samples in _measures(means, layout).items()}
@@ -211,9 +213,9 @@ def _matrix(pairs: Array, groups: int) -> Array:
 
 
 def _ratio_of_sums(exposure: Array, merit: Array) -> Array:
-    known = merit > 0
-    ratio = exposure / np.where(known, merit, 1.0)
-    return np.where(known[:, None] & known, ratio[:, None] - ratio, 0.0)
+    has_merit = merit > 0
+    ratio = exposure / np.where(has_merit, merit, 1.0)
+    return np.where(has_merit[:, None] & has_merit, ratio[:, None] - ratio, 0.0)
 
 
 def _as_held(matrix: Array) -> float | Array:

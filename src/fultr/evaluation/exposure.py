@@ -24,8 +24,8 @@ LARGEST_RATIO = 1e50
 
 def ratio(numerator: Array, denominator: Array) -> Array:
     """Return the quotient, and NaN where the denominator is not above 0."""
-    known = denominator > 0
-    return np.asarray(np.where(known, numerator / np.where(known, denominator, 1.0), math.nan))
+    is_defined = denominator > 0
+    return np.asarray(np.where(is_defined, numerator / np.where(is_defined, denominator, 1.0), math.nan))
 
 
 def _over(values: Array, others: Array, pairs: Pairs | None) -> Array:
@@ -77,10 +77,10 @@ def exposure_to_move_bounds(exposure: Array, merit: Array, unknown: Array) -> tu
     The merit share of a group lies between that without more of its own, and all of others', and that with
     all of its own alone. It is as far from the exposure share as the nearest and as the farthest of these.
     """
-    known = np.maximum(merit, 0)
-    others = known.sum(axis=-1, keepdims=True) - known
-    low = ratio(known, known + others + unknown.sum(axis=-1, keepdims=True) - unknown)
-    high = ratio(known + unknown, known + unknown + others)
+    least = np.maximum(merit, 0)
+    others = least.sum(axis=-1, keepdims=True) - least
+    low = ratio(least, least + others + unknown.sum(axis=-1, keepdims=True) - unknown)
+    high = ratio(least + unknown, least + unknown + others)
     share = ratio(exposure, exposure.sum(axis=-1, keepdims=True))
     nearest = np.maximum(np.maximum(low - share, share - high), 0)
     farthest = np.maximum(np.abs(share - low), np.abs(share - high))

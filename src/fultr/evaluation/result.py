@@ -171,7 +171,7 @@ class Evaluation:
 
     def _disparity_lines(self) -> list[str]:
         """Return a line for each pair of groups."""
-        found = []
+        lines = []
         for first in range(len(self.groups)):
             for second in range(first + 1, len(self.groups)):
                 pair = f" ({self.groups[first]}, {self.groups[second]})"
@@ -184,8 +184,8 @@ class Evaluation:
                     bounds = (
                         None if interval is None else tuple(_entry(one, first, second) for one in interval)
                     )
-                    found.append(_line(name, _entry(value, first, second), bounds) + pair)
-        return found
+                    lines.append(_line(name, _entry(value, first, second), bounds) + pair)
+        return lines
 
 
 def _entry(values: float | Array, first: int, second: int) -> float:
@@ -198,19 +198,19 @@ def _line(name: str, value: float, interval: tuple[Any, ...] | None = None) -> s
     return f"  {name:<24}{value:>10.4g}{bounds}"
 
 
-def _table(found: Evaluation) -> list[str]:
+def _table(evaluation: Evaluation) -> list[str]:
     columns = {
-        "exposure": found.exposure,
-        "merit": found.merit,
-        "exposure share": found.exposure_share,
-        "merit share": found.merit_share,
-        "exposure/merit": found.exposure_per_merit,
+        "exposure": evaluation.exposure,
+        "merit": evaluation.merit,
+        "exposure share": evaluation.exposure_share,
+        "merit share": evaluation.merit_share,
+        "exposure/merit": evaluation.exposure_per_merit,
     }
-    if not found.groups:
+    if not evaluation.groups:
         return []
-    width = max(len(name) for name in (*found.groups, "group")) + 2
+    width = max(len(name) for name in (*evaluation.groups, "group")) + 2
     lines = [f"  {'group':<{width}}" + "".join(f"{name:>16}" for name in columns)]
-    for group in found.groups:
+    for group in evaluation.groups:
         lines.append(
             f"  {group:<{width}}" + "".join(f"{values[group]:>16.4g}" for values in columns.values())
         )
