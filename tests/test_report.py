@@ -465,8 +465,17 @@ def test_disparity_of_two_groups_has_the_bounds_of_its_size() -> None:
 
     def bounds(low: float, high: float) -> tuple[float, float]:
         of_groups = {name: {"a": 1.0, "b": None} for name in MEASURES}
-        intervals = {"dcg": [0.9, 1.1], "disparity": [low, high]}
-        found = detailed(base, {"groups": ["a", "b"], "disparity": -0.3, "intervals": intervals, **of_groups})
+        found = detailed(
+            base,
+            {
+                "groups": ["a", "b"],
+                "disparities": [[0.0, -0.3], [0.3, 0.0]],
+                "exposure_ratios": [[1.0, None], [None, 1.0]],
+                "intervals": {"dcg": [0.9, 1.1]},
+                "pair_intervals": {"disparities": [[[0.0, low], [-high, 0.0]], [[0.0, high], [-low, 0.0]]]},
+                **of_groups,
+            },
+        )
         assert found.utility == AuditEstimate(1.0, 0.9, 1.1)
         assert math.isnan(found.groups[1].merit.value)
         return found.disparity.low, found.disparity.high
