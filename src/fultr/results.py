@@ -190,6 +190,8 @@ def _converter() -> Converter:
 
     converter.register_unstructure_hook(float, _finite)
     converter.register_structure_hook(float, lambda number, _: math.nan if number is None else float(number))
+    for kind in (bool, int, str):
+        converter.register_structure_hook(kind, _same_type)
     converter.register_unstructure_hook_func(
         is_number_of_numpy, lambda one: converter.unstructure(one.item())
     )
@@ -199,6 +201,13 @@ def _converter() -> Converter:
     converter.register_unstructure_hook_func(has_own_form, lambda value: value.to_dict())
     converter.register_structure_hook_func(has_own_form, lambda content, kind: kind.from_dict(content))
     return converter
+
+
+def _same_type(value: Any, kind: type) -> Any:
+    """Return a value that is of a type already; another one was not written by us."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
 
 
 def _finite(number: float) -> float | None:
