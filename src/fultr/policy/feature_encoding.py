@@ -33,6 +33,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.arguments import one_of
 from fultr.data.categories import category_texts, recoded
 from fultr.data.columns import TO_FILL
 from fultr.data.dataset import RankingDataset
