@@ -3,7 +3,6 @@ from .files import AUDIT, read_audit, write_audit
 from .inspecting import Inspection, inspect
 from .logged_disparity import logged_disparity_finding, lowest_limit, lowest_limit_finding
 from .pictures import draw_shares
-from .plain_values import PlainValues
 from .ranking_result import (
     GROUP_MEASURES,
     LOGGED,
@@ -29,7 +28,6 @@ __all__ = [
     "NewQueries",
     "OtherBias",
     "PairAudit",
-    "PlainValues",
     "RankingAudit",
     "audit",
     "draw_shares",

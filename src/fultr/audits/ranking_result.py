@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fultr.audits.plain_values import PlainValues
+from fultr.results import PlainValues
 
 LOGGED = "logged"
 """The name of the ranking that was logged, among those of the candidate policies."""
@@ -23,6 +24,11 @@ class AuditEstimate(PlainValues):
     value: float
     low: float
     high: float
+
+
+def columns_of(name: str, estimate: AuditEstimate) -> dict[str, float]:
+    """Return an estimate as columns of a table: its value, and the ends of its interval."""
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 GROUP_MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
@@ -179,9 +185,7 @@ class RankingAudit(PlainValues):
     recurring_queries: int | None = None
     new_queries: NewQueries | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {**super().to_dict(), "verdict_depends_on_bias": self.verdict_depends_on_bias}
+    derived = ("verdict_depends_on_bias",)
 
     @property
     def pairs_in_all(self) -> int:
@@ -210,6 +214,25 @@ class RankingAudit(PlainValues):
         curves = [one.disparities for one in self.other_biases]
         values = zip((pair.disparity.value for pair in self.pairs), *curves, strict=True)
         return tuple((min(disparities), max(disparities)) for disparities in values)
+
+    def pair_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the disparity of each pair of groups."""
+        nothing = AuditEstimate(math.nan, math.nan, math.nan)
+        for number, (pair, (least, most)) in enumerate(zip(self.pairs, self.pair_ranges, strict=True)):
+            more = nothing if self.difference is None else self.difference.disparities[number]
+            yield {
+                "ranking": self.name,
+                "first": pair.first,
+                "second": pair.second,
+                "queries": pair.queries,
+                **columns_of("disparity", pair.disparity),
+                "band_low": pair.band[0],
+                "band_high": pair.band[1],
+                **columns_of("exposure_ratio", pair.exposure_ratio),
+                "least_under_other_biases": least,
+                "most_under_other_biases": most,
+                **columns_of("more_than_logged", more),
+            }
 
     @property
     def verdict_depends_on_bias(self) -> bool | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fultr.audits.ranking_result import LOGGED, RankingAudit
+from fultr.audits.ranking_result import GROUP_MEASURES, LOGGED, RankingAudit, columns_of
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.errors import InputError
+from fultr.results import Result, Tables
 
 FORMAT = 2
 """The version of what `Audit.to_dict` returns."""
 
+SETTINGS = ("level", "resamples", "seed", "max_disparity", "bias_uncertainty", "noise")
+COUNTED = ("impressions", "clicks", "lists", "queries", "longest", "empties_dropped")
+"""The fields of an audit that stand together in what it returns."""
+
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Result):
     """How fair and how useful rankings are, from clicks.
 
     Parameters
@@ -86,23 +91,18 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        plain = ("level", "resamples", "seed", "max_disparity", "bias_uncertainty")
-        counts = ("impressions", "clicks", "lists", "queries", "longest", "empties_dropped")
+        content = super().to_dict()
         curve = self.position_bias.curve(self.longest)[1:].tolist()
+        bias = {**content.pop("position_bias"), "source": content.pop("bias_source"), "curve": curve}
         return {
             "kind": "audit",
             "format": FORMAT,
-            "settings": {
-                **{name: getattr(self, name) for name in plain},
-                "noise": None if self.noise is None else self.noise.to_dict(),
-            },
-            "counts": {name: getattr(self, name) for name in counts},
-            "position_bias": {**self.position_bias.to_dict(), "source": self.bias_source, "curve": curve},
-            "other_biases": {name: bias.to_dict() for name, bias in self.other_biases.items()},
+            "settings": {name: content.pop(name) for name in SETTINGS},
+            "counts": {name: content.pop(name) for name in COUNTED},
+            "position_bias": bias,
             "passes": self.passes,
-            "rankings": [one.to_dict() for one in self.rankings.values()],
-            "notes": list(self.notes),
-            "findings": [dict(one) for one in self.findings],
+            **content,
+            "rankings": list(content["rankings"].values()),
         }
 
     @classmethod
@@ -114,21 +114,10 @@ class Audit:
             problem = "is an audit of a form that this version cannot read"
             raise InputError(problem, column="format", value=content.get("format"))
         try:
-            settings, rankings = dict(content["settings"]), content["rankings"]
-            noise = settings.pop("noise")
-            made = cls(
-                rankings={one["name"]: RankingAudit.from_dict(one) for one in rankings},
-                position_bias=PositionBias.from_dict(content["position_bias"]),
-                bias_source=str(content["position_bias"]["source"]),
-                other_biases={
-                    name: PositionBias.from_dict(bias) for name, bias in content["other_biases"].items()
-                },
-                noise=None if noise is None else ClickNoise.from_dict(noise),
-                notes=tuple(content["notes"]),
-                findings=tuple(content["findings"]),
-                **settings,
-                **content["counts"],
-            )
+            fields = {**content, **content["settings"], **content["counts"]}
+            fields["bias_source"] = content["position_bias"]["source"]
+            fields["rankings"] = {one["name"]: one for one in content["rankings"]}
+            made = super().from_dict(fields)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -137,6 +126,34 @@ class Audit:
         if LOGGED not in made.rankings:
             raise InputError("is no audit as fultr writes it (the logged ranking is missing)")
         return made
+
+    def tables(self) -> Tables:
+        """Return all rankings, and each of them by group and by pair of groups."""
+        rankings = [
+            {
+                "ranking": one.name,
+                **columns_of("utility", one.utility),
+                **columns_of("disparity", one.disparity),
+                **columns_of("exposure_to_move", one.exposure_to_move),
+                "passes": one.passes,
+            }
+            for one in self.rankings.values()
+        ]
+        return {"rankings": rankings, "groups": list(self.group_rows()), "pairs": list(self.pair_rows())}
+
+    def group_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield what each group has under each ranking."""
+        for ranking in self.rankings.values():
+            for group in ranking.groups:
+                row: dict[str, Any] = {"ranking": ranking.name, "group": group.name, "items": group.items}
+                for name in GROUP_MEASURES:
+                    row |= columns_of(name, getattr(group, name))
+                yield row
+
+    def pair_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the disparity of each pair of groups under each ranking."""
+        for ranking in self.rankings.values():
+            yield from ranking.pair_rows()
 
     def __repr__(self) -> str:
         def of_ranking(one: RankingAudit) -> str:

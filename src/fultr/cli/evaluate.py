@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +12,7 @@ import fultr.clicks
 import fultr.data
 import fultr.evaluation
 import fultr.training
-from fultr.cli.files import Content, read_any, with_groups_by
+from fultr.cli.files import Content, PolicyFeatures, read_any, with_groups_by
 from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -87,7 +86,7 @@ def evaluate(
         data,
         reading,
         context=fultr.clicks.context_of(examined),
-        known=[ranker.known_features],
+        policy_features=PolicyFeatures.of([ranker]),
         shown_only=shown_only,
     )
     content = with_groups_by(content, group_by, data)
@@ -149,46 +148,20 @@ def print_evaluation(console: Console, evaluation: fultr.Evaluation) -> None:
     print_facts(console, "Evaluation", facts)
     console.print()
     level = f" ({evaluation.level:.0%} intervals, each by itself)" if evaluation.level is not None else ""
-    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), _measures(evaluation))
-    if evaluation.groups:
-        columns = ("exposure", "merit", "exposure_share", "merit_share", "exposure_per_merit")
-        shown: dict[str, dict[str, float]] = {name: getattr(evaluation, name) for name in columns}
-        rows = [(group, *(_number(shown[name][group]) for name in columns)) for group in evaluation.groups]
-        console.print()
-        print_table(console, "By group", ("group", *(name.replace("_", " ") for name in columns)), rows)
-
-
-def _measures(evaluation: fultr.Evaluation) -> list[tuple[str, ...]]:
-    cut = "" if evaluation.at is None else f"@{evaluation.at}"
-    rows = [
-        _measure(f"{name}{cut}", getattr(evaluation, name), evaluation.intervals.get(name))
-        for name in ("dcg", "ndcg", "average_rank")
-        if getattr(evaluation, name) is not None
-    ]
-    for first, second in combinations(range(len(evaluation.groups)), 2):
-        pair = f" ({evaluation.groups[first]}, {evaluation.groups[second]})"
-        for name in ("disparity", "ratio_of_sums_disparity", "exposure_ratio"):
-            bounds = evaluation.intervals.get(name)
-            low_and_high = None if bounds is None else tuple(_entry(one, first, second) for one in bounds)
-            rows.append(_measure(name + pair, _entry(getattr(evaluation, name), first, second), low_and_high))
-    if evaluation.groups:
-        rows.append(_measure("disparity_squared", evaluation.disparity_squared, None))
-        rows.append(
-            _measure(
-                "exposure_to_move", evaluation.exposure_to_move, evaluation.intervals.get("exposure_to_move")
-            )
+    tables = evaluation.tables()
+    measures = [
+        (
+            row["measure"],
+            *("" if row[name] is None else _number(row[name]) for name in ("value", "low", "high")),
         )
-    return rows
-
-
-def _entry(values: Any, first: int, second: int) -> float:
-    """Return what holds for a pair of groups; of two groups there is only one pair."""
-    return values if isinstance(values, float) else float(values[first, second])
-
-
-def _measure(name: str, value: float, interval: tuple[Any, ...] | None) -> tuple[str, ...]:
-    bounds = ("", "") if interval is None else tuple(_number(one) for one in interval)
-    return (name, _number(value), *bounds)
+        for row in tables["measures"]
+    ]
+    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), measures)
+    if evaluation.groups:
+        columns = [name.replace("_", " ") for name in tables["groups"][0]]
+        rows = [(row.pop("group"), *map(_number, row.values())) for row in tables["groups"]]
+        console.print()
+        print_table(console, "By group", columns, rows)
 
 
 def _number(value: float) -> str:

@@ -85,6 +85,7 @@ def estimate_bias_em(
     cells_used, block = _cells_used(cells, estimated, pairs.used if by_item else None, blocks)
     model: HiddenClickModel = MixtureModel(cells_used, estimated.size)
     if not by_item:
+        counts.data.check_numeric("a regression on features")
         model = RegressionModel(cells_used, estimated.size, counts.data.features[cells_used.row])
     state, at_rest = climb(model)
     logs = relative_logs(state, estimated.size)

@@ -32,7 +32,7 @@ from fultr.evaluation.exposure import (
     ratio,
 )
 from fultr.evaluation.inputs import ScoringPolicy, checked_source, evidence_of, examination_of, ranker_of
-from fultr.evaluation.result import Evaluation, Interval
+from fultr.evaluation.result import PAIR_MEASURES, Evaluation, of_two_groups
 
 if TYPE_CHECKING:
     from fultr.expectation.exact import Accuracy
@@ -106,22 +106,20 @@ def evaluate(
     )
     queries, means, layout = lists.query_codes[of_lists.lists], of_lists.means, of_lists.layout
     exposure, merit, measures = means[layout.exposure], means[layout.merit], _measures(means, layout)
+    bounds = _intervals(of_lists, queries, intervals, resamples, rng)
     return Evaluation(
         dcg=float(measures["dcg"]),
         ndcg=float(measures["ndcg"]) if from_relevance else None,
         average_rank=float(measures["average_rank"]),
-        disparity=_as_held(measures["disparity"]),
+        disparities=measures["disparities"],
         disparity_squared=float(np.sum(means[layout.disparity] ** 2)),
-        ratio_of_sums_disparity=_as_held(_ratio_of_sums(exposure, merit)),
-        exposure_ratio=_as_held(measures["exposure_ratio"]),
+        ratio_of_sums_disparities=_ratio_of_sums(exposure, merit),
+        exposure_ratios=measures["exposure_ratios"],
         exposure_to_move=float(measures["exposure_to_move"]),
         exposure=_by_name(lists.group_names, exposure),
         merit=_by_name(lists.group_names, merit),
-        intervals={
-            name: interval
-            for name, interval in _intervals(of_lists, queries, intervals, resamples, rng).items()
-            if from_relevance or name != "ndcg"
-        },
+        intervals=_of_numbers(bounds, ndcg=from_relevance),
+        pair_intervals={name: ends for name, ends in bounds.items() if ends[0].ndim},
         level=None if intervals is None else float(intervals),
         at=None if at is None else int(at),
         stochastic=ranker.stochastic,
@@ -166,8 +164,8 @@ def _measures(means: Array, layout: Layout) -> dict[str, Array]:
         "dcg": means[..., DCG],
         "ndcg": ratio(means[..., NDCG], means[..., WITH_RELEVANT]),
         "average_rank": ratio(means[..., RANK], means[..., MERIT]),
-        "disparity": _matrix(means[..., layout.disparity], layout.groups),
-        "exposure_ratio": exposure_ratios(exposure, merit),
+        "disparities": _matrix(means[..., layout.disparity], layout.groups),
+        "exposure_ratios": exposure_ratios(exposure, merit),
         "exposure_to_move": exposure_to_move(exposure, merit),
     }
 
@@ -178,7 +176,7 @@ def _intervals(
     level: float | None,
     resamples: int,
     rng: np.random.Generator,
-) -> dict[str, Interval]:
+) -> dict[str, tuple[Array, Array]]:
     """Return low and high of each measure, none without a level."""
     if level is None:
         return {}
@@ -192,15 +190,23 @@ def _intervals(
         least = _matrix(percentile_interval(means[:, layout.low], level)[0], layout.groups)
         most = _matrix(percentile_interval(means[:, layout.high], level)[1], layout.groups)
         upper = np.triu(np.ones_like(least, dtype=np.bool_))
-        bounds["disparity"] = np.where(upper, least, most), np.where(upper, most, least)
+        bounds["disparities"] = np.where(upper, least, most), np.where(upper, most, least)
         exposure = means[:, layout.exposure] + means[:, layout.unseen_exposure]
         given = exposure, means[:, layout.merit], means[:, layout.unknown]
-        bounds["exposure_ratio"] = interval_of_bounds(exposure_ratio_bounds(*given), level)
+        bounds["exposure_ratios"] = interval_of_bounds(exposure_ratio_bounds(*given), level)
         bounds["exposure_to_move"] = interval_of_bounds(exposure_to_move_bounds(*given), level)
-    return {
-        name: (_as_held(low), _as_held(high)) if low.ndim else (float(low), float(high))
-        for name, (low, high) in bounds.items()
-    }
+    return bounds
+
+
+def _of_numbers(bounds: dict[str, tuple[Array, Array]], *, ndcg: bool) -> dict[str, tuple[float, float]]:
+    """Return the intervals of single numbers; of two groups, those of their pair too."""
+    chosen = {name: ends for name, ends in bounds.items() if not ends[0].ndim and (ndcg or name != "ndcg")}
+    intervals = {name: (float(low), float(high)) for name, (low, high) in chosen.items()}
+    for name, matrix in PAIR_MEASURES.items():
+        if matrix in bounds and bounds[matrix][0].shape == (2, 2):
+            low, high = bounds[matrix]
+            intervals[name] = of_two_groups(low), of_two_groups(high)
+    return intervals
 
 
 def _matrix(pairs: Array, groups: int) -> Array:
@@ -216,11 +222,6 @@ def _ratio_of_sums(exposure: Array, merit: Array) -> Array:
     has_merit = merit > 0
     ratio = exposure / np.where(has_merit, merit, 1.0)
     return np.where(has_merit[:, None] & has_merit, ratio[:, None] - ratio, 0.0)
-
-
-def _as_held(matrix: Array) -> float | Array:
-    """Return D_01 of two groups, and the whole matrix of any other number."""
-    return float(matrix[0, 1]) if matrix.shape == (2, 2) else matrix
 
 
 def _by_name(names: tuple[str, ...], values: Array) -> dict[str, float]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fultr.audits import AuditEstimate, PlainValues
+from fultr.audits import AuditEstimate
+from fultr.results import to_plain
 
 LONGEST_NAME = 80
 """Characters of a name from data that are shown."""
+
+FOR_SCRIPT = ("parts", "rankings", "picked", "reference", "curve", "level", "examples")
+"""The fields of a report that the script of the page draws; the others stand in the page as text."""
 
 NOT_KNOWN = AuditEstimate(math.nan, math.nan, math.nan)
 
@@ -50,7 +54,7 @@ class Detail:
 
 
 @dataclass(frozen=True)
-class Group(PlainValues):
+class Group:
     """What a group of items has under a ranking; see `fultr.evaluation.Evaluation`."""
 
     name: str
@@ -62,7 +66,7 @@ class Group(PlainValues):
 
 
 @dataclass(frozen=True)
-class Pair(PlainValues):
+class Pair:
     """D_ij of two groups, above 0 where the first has too much exposure; the ratio of exposure per merit."""
 
     first: str
@@ -81,22 +85,20 @@ class MeasuredRanking:
     pairs: tuple[Pair, ...] = ()
     passes: bool | None = None
     exposure_to_move: AuditEstimate = NOT_KNOWN
-    pairs_in_all: int | None = None
+    groups_in_all: int = 0
+    pairs_in_all: int = 0
 
-    def to_dict(self, detail: Detail) -> dict[str, Any]:
-        """Return everything as plain values; of many pairs, those with the largest disparity."""
+    def cut(self, detail: Detail) -> MeasuredRanking:
+        """Return the same with fewer groups and pairs; of many pairs, those with the largest disparity."""
         ordered = sorted(self.pairs, key=lambda pair: -abs(pair.disparity.value))
-        pairs = self.pairs if len(self.pairs) <= detail.pairs else ordered[: detail.pairs]
-        return {
-            "utility": self.utility.to_dict(),
-            "disparity": self.disparity.to_dict(),
-            "exposure_to_move": self.exposure_to_move.to_dict(),
-            "passes": self.passes,
-            "groups": [group.to_dict() for group in self.groups[: detail.groups]],
-            "groups_in_all": len(self.groups),
-            "pairs": [pair.to_dict() for pair in pairs],
-            "pairs_in_all": len(self.pairs) if self.pairs_in_all is None else self.pairs_in_all,
-        }
+        pairs = self.pairs if len(self.pairs) <= detail.pairs else tuple(ordered[: detail.pairs])
+        return replace(
+            self,
+            groups=self.groups[: detail.groups],
+            pairs=pairs,
+            groups_in_all=len(self.groups),
+            pairs_in_all=max(len(self.pairs), self.pairs_in_all),
+        )
 
 
 @dataclass(frozen=True)
@@ -123,19 +125,9 @@ class Ranking:
     measured: Mapping[str, MeasuredRanking]
     facts: tuple[tuple[str, str], ...] = ()
 
-    def to_dict(self, detail: Detail) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "key": self.key,
-            "name": self.name,
-            "kind": self.kind,
-            "facts": [list(fact) for fact in self.facts],
-            "measured": {part: found.to_dict(detail) for part, found in self.measured.items()},
-        }
-
 
 @dataclass(frozen=True)
-class DataPart(PlainValues):
+class DataPart:
     """Clicks that rankings are measured on."""
 
     key: str
@@ -174,16 +166,6 @@ class Example:
     items: tuple[Item, ...]
     rankings: Mapping[str, tuple[tuple[int, float], ...]]
     length: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "query": self.query,
-            "about": self.about,
-            "items": [[item.name, item.group, item.evidence] for item in self.items],
-            "rankings": {key: [list(place) for place in shown] for key, shown in self.rankings.items()},
-            "length": self.length,
-        }
 
 
 @dataclass(frozen=True)
@@ -231,17 +213,18 @@ class Report:
     examples_about: str = ""
     notes: tuple[str, ...] = field(default=())
 
-    def to_dict(self, detail: Detail) -> dict[str, Any]:
+    def cut(self, detail: Detail) -> Report:
+        """Return the same with as much of long lists as a page holds."""
+        rankings = tuple(
+            replace(one, measured={part: found.cut(detail) for part, found in one.measured.items()})
+            for one in self.rankings
+        )
+        return replace(self, rankings=rankings, examples=self.examples[: detail.examples])
+
+    def for_script(self) -> dict[str, Any]:
         """Return what the script of the page needs, as plain values."""
-        return {
-            "parts": [part.to_dict() for part in self.parts],
-            "rankings": [ranking.to_dict(detail) for ranking in self.rankings],
-            "picked": self.picked,
-            "reference": self.reference,
-            "curve": list(self.curve),
-            "level": self.level,
-            "examples": [example.to_dict() for example in self.examples[: detail.examples]],
-        }
+        content: dict[str, Any] = to_plain({name: getattr(self, name) for name in FOR_SCRIPT})
+        return content
 
     def ranking(self, key: str) -> Ranking:
         """Return a ranking by its key."""

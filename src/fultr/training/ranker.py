@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
@@ -10,20 +11,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 from torch import nn
 
 from fultr.click_model import PositionBias
 from fultr.data import RankingDataset, Source
 from fultr.data.fields import check_dense
-from fultr.errors import InputError
+from fultr.errors import FultrWarning, InputError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.logs.frames import GivenItems, items_of
 from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
+from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
 from fultr.training.settings import check_settings
-from fultr.training.sources import lists_with_groups, source_of
+from fultr.training.sources import (
+    SourceReading,
+    check_categories,
+    encoded_validation,
+    lists_with_groups,
+    source_of,
+)
 
 
 class KnownScores(ScoredPolicy):
@@ -49,6 +58,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     recognises queries and impressions that training or validation saw.
     """
 
+    missing: str | None = None
+    categories: Sequence[str] | None = None
     training_evidence_: tuple[str, ...] | None = None
     offsets_: dict[str, float] = {}  # noqa: RUF012  never changed in place
 
@@ -62,6 +73,11 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def needs_impressions(self) -> bool:
         """Whether it learns from single impressions; others learn from their counts."""
         return False
+
+    @property
+    def needs_one_hot(self) -> bool:
+        """Whether categories must become columns of 0 and 1; some scorers take them as they are."""
+        return True
 
     @property
     def needs_relevance(self) -> bool:
@@ -104,18 +120,37 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         source = source_of(
             X,
             y,
-            impressions=self.needs_impressions,
+            reading=self.reading(),
             qid=qid,
             impression=impression,
             position=position,
             sensitive_features=sensitive_features,
             propensity=propensity,
         )
-        aside = None if valid is None else source_of(valid, impressions=self.needs_impressions)
+        aside = None if valid is None else source_of(valid, reading=self.reading())
         evidence = training_evidence(source, aside)
+        encoding, source, aside = self.encoded(source, aside)
         self.learn(source, aside, **training)
+        self.set_encoding(encoding)
         self.training_evidence_ = evidence
         return self
+
+    def reading(self) -> SourceReading:
+        """Return how frames are read that this is trained on."""
+        return SourceReading(self.needs_impressions, self.categories, self.missing is not None)
+
+    def encoded(self, source: Source, valid: Source | None) -> tuple[FeatureEncoding, Source, Source | None]:
+        """Learn what the policy makes of the features of its training data; return both with them encoded."""
+        check_categories(self.categories, source.data)
+        encoding = FeatureEncoding.of(source.data, self.missing, one_hot=self.needs_one_hot)
+        encoded = source.with_lists(encoding.apply(source.data))
+        return encoding, encoded, None if valid is None else encoded_validation(valid, encoding)
+
+    def set_encoding(self, encoding: FeatureEncoding) -> None:
+        """Set what the policy makes of features as they are given."""
+        self.encoding_ = encoding
+        self.feature_names_in_ = np.array(encoding.names, dtype=object)
+        self.n_features_in_ = len(encoding.names)
 
     @abstractmethod
     def learn(self, source: Source, valid: Source | None) -> Self:
@@ -136,8 +171,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.scorer_: Any = scorer
         self.position_bias_: Any = position_bias
         self.group_names_ = data.group_names
-        self.feature_names_in_ = np.array(data.feature_names, dtype=object)
-        self.n_features_in_ = data.features.shape[1]
+        self.set_encoding(FeatureEncoding.of_encoded(data))
         self.training_queries_ = query_digests(data)
 
     def adopt_from(self, trained: TrainableRanker) -> None:
@@ -162,15 +196,19 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         weights[hidden] = 0.0
         return np.asarray(weights.numpy())
 
-    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`."""
-        given = self.items_of(X, in_lists=False)
-        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data))
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`.
 
-    def feature_scores(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the score of each row by its features alone, without the offset of its group."""
+        For a frame they are a series of its kind, in the order of its rows and with its index; see
+        `like_frame`.
+        """
         given = self.items_of(X, in_lists=False)
-        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
+        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data), "score")
+
+    def feature_scores(self, X: Any) -> Any:  # noqa: N803
+        """Return the score of each row by its features alone, without the offset of its group."""
+        given = self.items_of(X, in_lists=False, warns=False)
+        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data), "score")
 
     def offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return what the policy adds to the score of each row: the offset of its group, 0 if it has none."""
@@ -185,10 +223,13 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         codes = lists_with_groups(data, tuple(names)).group
         return np.array([*self.offsets_.values(), 0.0])[codes]
 
-    def rank(self, data: Any) -> NDArray[np.int32]:
-        """Return the position of each row in the most likely ranking of its list; see `items_of`."""
+    def rank(self, data: Any) -> Any:
+        """Return the position of each row in the most likely ranking of its list; see `items_of`.
+
+        For a frame they are a series of its kind, as those of `predict`.
+        """
         given = self.items_of(data)
-        return given.as_given(super().rank(given.data))
+        return given.as_given(super().rank(given.data), "position")
 
     def sample_rankings(
         self,
@@ -197,32 +238,63 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         *,
         top_k: int | None = None,
         seed: int | np.random.Generator | None = None,
-    ) -> NDArray[np.int32]:
+    ) -> Any:
         """Draw n rankings of every list: n x rows, the position of each row; see `items_of`.
 
-        With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
+        For a frame they are a frame of its kind, with a column for each ranking. With `top_k`, only the first
+        so many items of a ranking are shown; the position of the others is 0.
         """
         given = self.items_of(data)
-        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed))
+        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed), "position")
 
-    def rotation(self, data: Any, n: int = 8, **options: Any) -> NDArray[np.int32]:
+    def rotation(self, data: Any, n: int = 8, **options: Any) -> Any:
         """Choose n rankings of every list to show in turn; see `ScoredPolicy.rotation`."""
         given = self.items_of(data)
-        return given.as_given(super().rotation(given.data, n, **options))
+        return given.as_given(super().rotation(given.data, n, **options), "position")
 
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
         """Return utility, exposure and disparity on lists, clicks or a frame; see `fultr.evaluate`."""
         self.fitted_scorer()
         return evaluate(self, data, **options)
 
-    def score(self, data: Any, **options: Any) -> float:
+    def score(
+        self,
+        X: Any,  # noqa: N803
+        y: ArrayLike | None = None,
+        *,
+        qid: ArrayLike | None = None,
+        sample_weight: None = None,
+        **options: Any,
+    ) -> float:
         """Return the utility on labelled lists or clicks, of which more is better: the expected DCG.
 
         It is cut after `top_k` if the ranker has one. It says nothing of fairness; `evaluate`, which takes
         the same options, does.
+
+        Parameters
+        ----------
+        X
+            Labelled lists, clicks, or a frame of either; or features, rows x d.
+        y, qid
+            With features: the relevance of each row, and its query; by default all rows are one list.
+        sample_weight
+            None, which is what a `Pipeline` passes: lists have no weights.
         """
-        found = self.evaluate(data, **{"at": getattr(self, "top_k", None), "intervals": None, **options})
-        return float(found.dcg)
+        if sample_weight is not None:
+            raise InputError("lists have no weights; leave it out", column="sample_weight")
+        data = X
+        if y is not None:
+            query = np.zeros(len(np.asarray(y)), dtype=np.int64) if qid is None else qid
+            data = RankingDataset.from_rows(X, query, relevance=y)
+        at = {"at": getattr(self, "top_k", None), "intervals": None}
+        return float(self.evaluate(data, **{**at, **options}).dcg)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say what data this takes, as scikit-learn asks."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing is not None
+        tags.input_tags.categorical = tags.input_tags.string = bool(self.categories)
+        return tags
 
     def fitted_scorer(self) -> Any:
         """Return the trained scorer; not to be asked before `fit`."""
@@ -230,23 +302,54 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(f"this {type(self).__name__} is not trained yet; call fit first")
         return self.scorer_
 
-    def items_of(self, given: Any, *, in_lists: bool = True) -> GivenItems:
-        """Return items with the features of the training, found by their names.
+    def items_of(self, given: Any, *, in_lists: bool = True, warns: bool = True) -> GivenItems:
+        """Return items with the features that the scorer takes, made of those of the training by name.
 
         A dataset and a frame (pandas, polars, Arrow, a mapping of columns) may have features in any order,
         with or without `feature_` before their names, and other columns besides; one that is missing is an
         error. Bare features, and features without names, must be as many and in the order of the training.
         Rows of a frame that have the same `query_id` (or `qid`) are one list; without it, all rows are.
+        Of categories that the training did not have, a warning says how many there are.
         """
         self.fitted_scorer()
         check_dense(given, "X")
-        return items_of(
+        encoding = self.encoding_
+        found = items_of(
             given,
-            self.known_features,
+            encoding.names,
             in_lists=in_lists,
             with_relevance=self.needs_relevance,
             with_groups=bool(self.offsets_),
+            categories=encoding.categories,
+            keep_missing=encoding.missing is not None,
+            encoded=encoding.output_names,
         )
+        unknown = encoding.unknown(found.data) if warns else {}
+        if unknown:
+            warnings.warn(sentence_of_unknown(unknown, found.data.rows), FultrWarning, stacklevel=3)
+        return found._replace(data=encoding.apply(found.data))
+
+    def unknown_categories(self, X: Any) -> dict[str, dict[str, int]]:  # noqa: N803
+        """Return how many rows have each category that the training did not have, by feature.
+
+        They are scored as average ones.
+        """
+        self.fitted_scorer()
+        encoding = self.encoding_
+        given = items_of(
+            X,
+            encoding.names,
+            in_lists=False,
+            categories=encoding.categories,
+            keep_missing=True,
+            encoded=encoding.output_names,
+        )
+        return encoding.unknown(given.data)
+
+    def get_feature_names_out(self) -> NDArray[Any]:
+        """Return the names of the columns that the scorer gets, which `coef_` is about."""
+        self.fitted_scorer()
+        return np.array(self.encoding_.output_names, dtype=object)
 
     @property
     def known_features(self) -> list[str]:
