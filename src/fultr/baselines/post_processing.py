@@ -57,11 +57,11 @@ class PostProcessing(TrainableRanker):
 
     def check(self) -> None:
         """Refuse settings that can be right for no data; a subclass checks its own besides."""
+        super().check()
         if self.relevance not in SOURCES:
             problem = f"must be {' or '.join(map(repr, SOURCES))}"
             raise InputError(problem, column="relevance", value=self.relevance)
         whole_number(self.passes, "passes", least=1)
-        whole_number(self.seed, "seed")
 
     def adopt_from(self, trained: TrainableRanker) -> None:
         """Take over a trained regression, or that of another ranker: one serves many settings."""

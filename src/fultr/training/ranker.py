@@ -25,7 +25,7 @@ from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
-from fultr.training.settings import check_settings
+from fultr.training.settings import check_each
 from fultr.training.sources import (
     SourceReading,
     check_categories,
@@ -157,11 +157,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         """Train on counts, on single impressions if they are needed, or on labelled lists."""
 
     def check(self) -> None:
-        """Refuse settings that can be right for no data."""
-        from fultr.training.fair_ranker import FairRanker  # which is a ranker itself
-
-        # what FairRanker has besides is as it is by default
-        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+        """Refuse settings that can be right for no data; a subclass checks what goes together besides."""
+        check_each(self.get_params(deep=False))
 
     def restore(self) -> None:
         """Make, after a policy was loaded, what follows from what it has learned."""
