@@ -96,7 +96,7 @@ class FairPGRank(TrainableRanker):
         _train([self], source, valid)
         return self
 
-    def take(self, ready: Prepared, parameters: Array, l2: float, measured: Measured) -> None:
+    def set_policy(self, ready: Prepared, parameters: Array, l2: float, measured: Measured) -> None:
         """Become the policy of trained parameters, measured on training impressions."""
         self.adopt(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
         self.l2_ = l2
@@ -151,7 +151,7 @@ def _train(rankers: list[FairPGRank], source: Source, valid: Source | None) -> N
     final = TreatmentObjective(comparisons, ready.task, ready.model, np.zeros(1), accuracy="double")
     for ranker, chosen in zip(rankers, best, strict=True):
         one = parameters[chosen : chosen + 1]
-        ranker.take(ready, one[0], float(cost[chosen]), final.measure(one))
+        ranker.set_policy(ready, one[0], float(cost[chosen]), final.measure(one))
 
 
 def _twin(ranker: FairPGRank) -> FairRanker:
@@ -169,7 +169,7 @@ def _validate(ready: Prepared, weight: Array, parameters: Array) -> Array:
     """Return what each configuration achieves on validation impressions."""
     comparisons = compare_groups(ready.valid, ready.weighing, ready.valid_task.data)
     objective = TreatmentObjective(comparisons, ready.valid_task, ready.valid_model, np.zeros(1))
-    parts = [parameters] if ready.model.together else list(parameters[:, None])
-    found = [objective.measure(part) for part in parts]
-    measured = Measured(*(np.concatenate(field) for field in zip(*found, strict=True)))
+    blocks = [parameters] if ready.model.together else list(parameters[:, None])
+    measures = [objective.measure(block) for block in blocks]
+    measured = Measured(*(np.concatenate(field) for field in zip(*measures, strict=True)))
     return Treated(weight)(*measured).value

@@ -56,7 +56,7 @@ class MergedImpressions:
     lists: Numbers
     first: Numbers
     starts: Numbers
-    place: Numbers
+    index: Numbers
     gain: Array
     count: Array
 
@@ -90,13 +90,13 @@ class MergedImpressions:
             raise InputError(problem, column="click")
         lengths = data.lengths[lists]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        place = np.arange(entries.size) - np.repeat(offsets[:-1], lengths)
+        index = np.arange(entries.size) - np.repeat(offsets[:-1], lengths)
         shown = np.ones(entries.size, dtype=np.bool_) if position is None else position[entries] != NOT_SHOWN
         starts = np.concatenate([[0], np.cumsum(shown)])[offsets]
-        place, gain = place[shown], gain[entries[shown]]
+        index, gain = index[shown], gain[entries[shown]]
         falling, _ = group_rows(np.repeat(np.arange(lists.size), np.diff(starts)), -gain)
         used, first = np.unique(lists, return_index=True)
-        return cls(data, used, np.append(first, lists.size), starts, place[falling], gain[falling], count)
+        return cls(data, used, np.append(first, lists.size), starts, index[falling], gain[falling], count)
 
     def __len__(self) -> int:
         return int(self.count.size)
@@ -119,7 +119,7 @@ class MergedImpressions:
             chosen,
             self.first,
             self.starts,
-            self.place,
+            self.index,
             self.gain,
             self.count,
             weights,
@@ -159,7 +159,7 @@ def _add_lambdas(
     chosen: Any,
     first: Any,
     starts: Any,
-    place: Any,
+    index: Any,
     gain: Any,
     count: Any,
     weights: Any,
@@ -174,19 +174,19 @@ def _add_lambdas(
             worth[order[rank]] = weights[rank]
         for impression in range(first[chosen[number]], first[chosen[number] + 1]):
             items = slice(starts[impression], starts[impression + 1])
-            _add_pairs(scores[rows], worth, place[items], gain[items], count[impression], slopes[rows])
+            _add_pairs(scores[rows], worth, index[items], gain[items], count[impression], slopes[rows])
 
 
 @compiled
-def _add_pairs(scores: Any, worth: Any, place: Any, gain: Any, count: float, slopes: Any) -> None:
+def _add_pairs(scores: Any, worth: Any, index: Any, gain: Any, count: float, slopes: Any) -> None:
     """Add the lambdas of an impression, `count` times; its items come by falling gain."""
     lower = 0
-    for better in range(place.size):
-        while lower < place.size and gain[lower] >= gain[better]:
+    for better in range(index.size):
+        while lower < index.size and gain[lower] >= gain[better]:
             lower += 1
-        here = place[better]
-        for worse in range(lower, place.size):
-            there = place[worse]
+        here = index[better]
+        for worse in range(lower, index.size):
+            there = index[worse]
             change = (gain[better] - gain[worse]) * abs(worth[here] - worth[there])
             force = count * change / (1.0 + np.exp(scores[here] - scores[there]))
             slopes[here] += force

@@ -136,11 +136,11 @@ class LambdaRank(TrainableRanker):
         model = self._model_on(source.data)
         judge = None if valid is None else Judge(model, valid)
         training = Training(MergedImpressions.of(source), model, judge, self.seed)
-        found = [training.run(float(cost)) for cost in costs]
-        best = int(np.argmax([one.value for one in found]))
-        self.adopt(model.scorer(found[best].parameters), source.data, bias)
+        trained = [training.run(float(cost)) for cost in costs]
+        best = int(np.argmax([one.value for one in trained]))
+        self.adopt(model.scorer(trained[best].parameters), source.data, bias)
         self.l2_ = float(costs[best])
-        self.epochs_ = found[best].epochs
+        self.epochs_ = trained[best].epochs
         return self
 
     def _check(self, source: Source) -> None:
@@ -171,11 +171,11 @@ class Judge:
     """The DCG of validation clicks, each counting as one, under the ranking by falling score."""
 
     def __init__(self, model: Model, valid: Source) -> None:
-        known = valid.compact()
-        data = known.data
+        counted = valid.compact()
+        data = counted.data
         self.model = model.on(data)
         self.offsets = data.offsets
-        self.gains = known.gains()
+        self.gains = counted.gains()
         if not self.gains.any():
             problem = "no validation item was clicked, so that nothing says when to stop; give other ones, or"
             raise InputError(f"{problem} none ({{valid_share}} 0)", column="valid", options=["valid_share"])

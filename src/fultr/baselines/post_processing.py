@@ -121,15 +121,15 @@ class PostProcessing(TrainableRanker):
         stream = np.concatenate([rng.permutation(len(data)) for _ in range(n)])
         ranked = self.rank_stream(data, stream, rng)
         # back from the order of the stream to that of the rows, pass by pass
-        found = np.empty((n, data.rows), dtype=np.int32)
+        positions = np.empty((n, data.rows), dtype=np.int32)
         which = np.repeat(np.repeat(np.arange(n), len(data)), data.lengths[stream])
-        found[which, rows_of(data.offsets, stream)] = ranked
-        return given.as_given(cut_positions(found, top_k), "position")
+        positions[which, rows_of(data.offsets, stream)] = ranked
+        return given.as_given(cut_positions(positions, top_k), "position")
 
     def position_probabilities(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return how often each row stood at each position in `passes` rankings: rows x positions."""
         ranked = self.sample_rankings(data, self.passes, seed=self.seed)
-        found = np.zeros((data.rows, int(data.lengths.max(initial=0))))
+        probabilities = np.zeros((data.rows, int(data.lengths.max(initial=0))))
         for one in ranked:
-            found[np.arange(data.rows), one - 1] += 1 / len(ranked)
-        return found
+            probabilities[np.arange(data.rows), one - 1] += 1 / len(ranked)
+        return probabilities

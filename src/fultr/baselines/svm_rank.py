@@ -57,10 +57,10 @@ class SVMRank(TrainableRanker):
         bias = position_bias_of(self.position_bias, source)
         if valid is not None or self.valid_share:
             source, valid = with_validation(source, valid, self.valid_share, self.seed)
-        known = source.compact()
-        task = Task.of(known, self.weighing(bias))
+        counted = source.compact()
+        task = Task.of(counted, self.weighing(bias))
         model = LinearModel(task.data, Scaling.wanted(task.data, self.scale_features))
-        found = _minima(task, model, float(known.gains().sum()), l2)
+        found = _minima(task, model, float(counted.gains().sum()), l2)
         best = 0
         if valid is not None and l2.size > 1:
             aside = Task.of(valid, self.weighing(bias))

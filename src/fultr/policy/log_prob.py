@@ -117,10 +117,10 @@ def log_prob_of_positions(
 def _broadcast(scores: Tensor, ranking: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Give the three the same leading dimensions, and the mask the width of the scores."""
     items = scores.shape[-1]
-    known = torch.ones(items, dtype=torch.bool, device=scores.device) if mask is None else mask.bool()
-    if known.shape[-1] != items:
-        raise InputError(f"must have one entry for each of {items} items", column="mask", value=known.shape)
-    shapes = scores.shape[:-1], ranking.shape[:-1], known.shape[:-1]
+    is_item = torch.ones(items, dtype=torch.bool, device=scores.device) if mask is None else mask.bool()
+    if is_item.shape[-1] != items:
+        raise InputError(f"must have one entry for each of {items} items", column="mask", value=is_item.shape)
+    shapes = scores.shape[:-1], ranking.shape[:-1], is_item.shape[:-1]
     try:
         leading = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -129,7 +129,7 @@ def _broadcast(scores: Tensor, ranking: Tensor, mask: Tensor | None) -> tuple[Te
     return (
         scores.expand(*leading, items),
         ranking.to(torch.int64).expand(*leading, ranking.shape[-1]),
-        known.expand(*leading, items),
+        is_item.expand(*leading, items),
     )
 
 
@@ -198,9 +198,9 @@ def _padded_rows(offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of each list as a rectangle, and where it is not padding."""
     lengths = offsets.diff()
     width = int(lengths.max()) if lengths.numel() else 0
-    place = torch.arange(width, device=offsets.device)
-    mask = place < lengths[:, None]
-    return torch.where(mask, offsets[:-1, None] + place, 0), mask
+    index = torch.arange(width, device=offsets.device)
+    mask = index < lengths[:, None]
+    return torch.where(mask, offsets[:-1, None] + index, 0), mask
 
 
 def _ranking_of_positions(positions: Tensor, mask: Tensor, offsets: Tensor) -> Tensor:

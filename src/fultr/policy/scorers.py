@@ -208,13 +208,13 @@ def _linear_layer(inputs: int, outputs: int, generator: torch.Generator, *, bias
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module into evaluation mode, and each of its parts back into its own mode afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        for submodule, training in modes:
+            submodule.training = training
 
 
 def _positive(number: int, name: str) -> int:

@@ -129,13 +129,13 @@ class _Lists:
         """Return the rankings of one list."""
         shown = {key: one.order[number][:SHOWN] for key, one in ranked.items()}
         rows = np.unique(np.concatenate(list(shown.values())))
-        place = {int(row): index for index, row in enumerate(rows)}
+        index_of_row = {int(row): index for index, row in enumerate(rows)}
         return Example(
             query=self._query(number),
             about=self.about[number],
             items=tuple(self._item(int(row), number) for row in rows),
             rankings={
-                key: tuple((place[int(row)], float(ranked[key].exposure[row])) for row in order)
+                key: tuple((index_of_row[int(row)], float(ranked[key].exposure[row])) for row in order)
                 for key, order in shown.items()
             },
             length=int(self.data.lengths[number]),
