@@ -18,7 +18,7 @@ from fultr.training.fair_ranker import FairRanker
 from fultr.training.objective import Measured
 from fultr.training.preparation import Prepared, check_validated, prepare
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import refuse_trees
+from fultr.training.settings import check_not_trees
 from fultr.training.sources import single_impressions, source_of
 
 Array = NDArray[np.float64]
@@ -98,7 +98,7 @@ class FairPGRank(TrainableRanker):
 
     def set_policy(self, ready: Prepared, parameters: Array, l2: float, measured: Measured) -> None:
         """Become the policy of trained parameters, measured on training impressions."""
-        self.adopt(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
+        self.set_scorer(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
         self.l2_ = l2
         self.training_utility_ = float(measured.utility[0])
         self.training_disparity_ = float(measured.disparity.sum())
@@ -156,7 +156,7 @@ def _train(rankers: list[FairPGRank], source: Source, valid: Source | None) -> N
 
 def _twin(ranker: FairPGRank) -> FairRanker:
     """Return a FairRanker of the same settings, which are then checked and prepared for in the same way."""
-    refuse_trees(ranker.model, "Fair-PG-Rank")
+    check_not_trees(ranker.model, "Fair-PG-Rank")
     settings = ranker.get_params(deep=False)
     ips = settings.pop("ips")
     del settings["valid_share"]

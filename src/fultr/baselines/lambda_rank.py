@@ -22,7 +22,7 @@ from fultr.training.impressions import ORDER_OF_EPOCH, batch_scorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import refuse_trees
+from fultr.training.settings import check_not_trees
 from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
@@ -138,13 +138,13 @@ class LambdaRank(TrainableRanker):
         training = Training(MergedImpressions.of(source), model, judge, self.seed)
         trained = [training.run(float(cost)) for cost in costs]
         best = int(np.argmax([one.value for one in trained]))
-        self.adopt(model.scorer(trained[best].parameters), source.data, bias)
+        self.set_scorer(model.scorer(trained[best].parameters), source.data, bias)
         self.l2_ = float(costs[best])
         self.epochs_ = trained[best].epochs
         return self
 
     def _check(self, source: Source) -> None:
-        refuse_trees(self.model, "LambdaRank")
+        check_not_trees(self.model, "LambdaRank")
         self.check()
         if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")

@@ -68,5 +68,5 @@ class PGRank(TrainableRanker):
         if valid is not None or share:
             source, valid = with_validation(source, valid, share, self.seed)
         trained = ranker.learn(source, valid)
-        self.adopt_from(trained)
+        self.copy_trained(trained)
         return self

@@ -52,7 +52,7 @@ class PostProcessing(TrainableRanker):
         regression = RelevanceRegression(
             model=self.model, l2=self.l2, position_bias=bias, valid_share=self.valid_share, seed=self.seed
         ).fit(source, valid=valid)
-        self.adopt_from(regression)
+        self.copy_trained(regression)
         return self
 
     def check(self) -> None:
@@ -63,10 +63,10 @@ class PostProcessing(TrainableRanker):
             raise InputError(problem, column="relevance", value=self.relevance)
         whole_number(self.passes, "passes", least=1)
 
-    def adopt_from(self, trained: TrainableRanker) -> None:
+    def copy_trained(self, trained: TrainableRanker) -> None:
         """Take over a trained regression, or that of another ranker: one serves many settings."""
         self.check()
-        super().adopt_from(trained)
+        super().copy_trained(trained)
         if isinstance(trained, RelevanceRegression):
             self.regression_ = trained
 
@@ -74,7 +74,7 @@ class PostProcessing(TrainableRanker):
         """Make the regression again, after a policy was loaded."""
         settings = {name: getattr(self, name) for name in ("model", "l2", "valid_share", "seed")}
         regression = RelevanceRegression(position_bias=self.position_bias_, **settings)
-        regression.adopt_from(self)
+        regression.copy_trained(self)
         self.regression_ = regression
 
     @property

@@ -113,7 +113,7 @@ class RelevanceRegression(TrainableRanker):
         if valid is not None and l2.size > 1:
             aside = RegressionTask(valid, bias)
             best = int(np.argmin(_losses(aside, model.on(aside.data), parameters)))
-        self.adopt(Probability(model.scorer(parameters[best])), task.data, bias)
+        self.set_scorer(Probability(model.scorer(parameters[best])), task.data, bias)
         self.l2_ = float(l2[best])
         return self
 

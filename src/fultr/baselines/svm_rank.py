@@ -65,7 +65,7 @@ class SVMRank(TrainableRanker):
         if valid is not None and l2.size > 1:
             aside = Task.of(valid, self.weighing(bias))
             best = _best_ranking(aside, model.on(aside.data), found)
-        self.adopt(model.scorer(found[best].parameters), task.data, bias)
+        self.set_scorer(model.scorer(found[best].parameters), task.data, bias)
         self.l2_ = float(l2[best])
         self.gap_ = found[best].gap
         if self.gap_ > TOLERANCE:

@@ -63,7 +63,7 @@ def ranking_log_prob(scores: Tensor, ranking: Tensor, mask: Tensor | None = None
     """
     scores, ranking, mask = _broadcast(scores, ranking, mask)
     if scores.shape[-1] == 0:  # nothing can be ranked, and there is no highest score
-        _refuse_unknown_items(ranking, 0)
+        _check_items(ranking, 0)
         return scores.sum(dim=-1)
     left = _left_unranked(ranking, mask)
     scores = torch.where(mask, scores, 0.0)  # from here on, nothing that is masked can spoil a gradient
@@ -136,7 +136,7 @@ def _broadcast(scores: Tensor, ranking: Tensor, mask: Tensor | None) -> tuple[Te
 def _left_unranked(ranking: Tensor, mask: Tensor) -> Tensor:
     """Return which items of each list its ranking leaves out; refuse what is no ranking of them."""
     items = mask.shape[-1]
-    _refuse_unknown_items(ranking, items)
+    _check_items(ranking, items)
     # entries that name no item are counted in a column of their own
     column = torch.where(ranking == NO_ITEM, items, ranking)
     times = torch.zeros(*mask.shape[:-1], items + 1, dtype=torch.int32, device=mask.device)
@@ -148,7 +148,7 @@ def _left_unranked(ranking: Tensor, mask: Tensor) -> Tensor:
     return mask & (times == 0)
 
 
-def _refuse_unknown_items(ranking: Tensor, items: int) -> None:
+def _check_items(ranking: Tensor, items: int) -> None:
     unknown = (ranking < NO_ITEM) | (ranking >= items)
     if bool(unknown.any()):
         value = int(ranking[unknown][0])

@@ -313,7 +313,7 @@ def find_inputs(run: TrainingRun, log: str | Path | None = None) -> Located:
     beside = [Path(), Path(run.location).parent]
     if log is not None:
         beside.append(existing_file(log).parent)
-        _refuse_other(run, Path(log))
+        _check_same_log(run, Path(log))
     found: dict[str, Path] = {}
     for name, what in FILES.items():
         about = run.inputs.get(name)
@@ -340,7 +340,7 @@ def _not_at_hand(what: str, path: Path, candidates: list[Path]) -> str:
     )
 
 
-def _refuse_other(run: TrainingRun, log: Path) -> None:
+def _check_same_log(run: TrainingRun, log: Path) -> None:
     about = run.inputs.get("log")
     if isinstance(about, dict) and _digest(log) != about.get("sha256"):
         problem = (

@@ -276,7 +276,7 @@ class FairRanker(TrainableRanker):
 
     def _set_policy(self, ready: Prepared, choice: Choice) -> None:
         """Take over a trained scorer and what it was trained with."""
-        self.adopt(choice.scorer, ready.task.data, ready.weighing.position_bias)
+        self.set_scorer(choice.scorer, ready.task.data, ready.weighing.position_bias)
         self.offsets_ = choice.offsets
         self.noise_ = ready.weighing.noise
         # the column whose values had a curve each; position_bias_ is their mean

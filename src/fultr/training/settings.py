@@ -111,7 +111,7 @@ def _check_trees(settings: dict[str, Any]) -> None:
             raise InputError(problem, column="monotone", value=dict(trees.monotone), options=named)
 
 
-def refuse_trees(model: Any, method: str) -> None:
+def check_not_trees(model: Any, method: str) -> None:
     """Refuse a model of trees where a method trains parameters by small steps."""
     if isinstance(model, str) and model in TREES:
         raise InputError(f"{method} cannot grow trees; FairRanker does", column="model", value=model)
