@@ -74,7 +74,7 @@ class TestContract(Contract):
 
 
 def ranks_of(scores: Array) -> list[int]:
-    """Ranks from 1 by falling score; items of the same score in their order."""
+    """Ranks from 1 by descending score; items of the same score in their order."""
     order = sorted(range(scores.size), key=lambda place: (-scores[place], place))
     return [order.index(place) + 1 for place in range(scores.size)]
 

@@ -40,7 +40,7 @@ class EquityOfAttention(PostProcessing):
     stays at least `theta` times that of ranking by it.
 
     The publication has one subject for each item and adds up |A_i + v_k - (R_i + r_i)|, which is a sum over
-    the places of items: an integer programme of assignment with one further constraint. With groups it is
+    the positions of items: an integer programme of assignment with one further constraint. With groups it is
     not, since e_g depends on all items of g. So F is linearised where ranking by relevance would lead, with
     slope c_g = a_g - sum_h (R_h / sum R) a_h, and the ranking is an assignment of items d to positions k of
 

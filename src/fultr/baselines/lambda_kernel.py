@@ -1,7 +1,7 @@
 """The impressions that LambdaRank learns from, equal ones merged, and the lambdas of their pairs.
 
 A pair is an item and one of lower gain, both shown in the same impression. For scores s and ranks r by
-falling score among all candidates of the list, it pulls the two apart with
+descending score among all candidates of the list, it pulls the two apart with
 
     lambda_ij = (gain_i - gain_j) |f(r_i) - f(r_j)| / (1 + exp(s_i - s_j)),   f(k) = 1 / log2(1 + k),
 
@@ -41,13 +41,13 @@ class MergedImpressions:
     data
         The lists.
     lists
-        The lists that have such impressions, in rising order.
+        The lists that have such impressions, in ascending order.
     first
         (lists + 1) Where the impressions of each of them start.
     starts
         (impressions + 1) Where the shown items of each impression start.
     place, gain
-        (items) The place of each item in its list, from 0, and its gain, falling within an impression.
+        (items) The index of each item in its list, from 0, and its gain, descending within an impression.
     count
         (impressions) How many of the log each stands for.
     """
@@ -84,7 +84,7 @@ class MergedImpressions:
         count: Array,
         position: NDArray[np.int32] | None = None,
     ) -> MergedImpressions:
-        """Take impressions of lists, in rising order, all entries of which are given."""
+        """Merge impressions of lists, in ascending order, all entries of which are given."""
         if not lists.size:
             problem = "no impression has a clicked and an unclicked item, so there is no order to learn"
             raise InputError(problem, column="click")
@@ -179,7 +179,7 @@ def _add_lambdas(
 
 @compiled
 def _add_pairs(scores: Any, worth: Any, index: Any, gain: Any, count: float, slopes: Any) -> None:
-    """Add the lambdas of an impression, `count` times; its items come by falling gain."""
+    """Add the lambdas of an impression, `count` times; its items come by descending gain."""
     lower = 0
     for better in range(index.size):
         while lower < index.size and gain[lower] >= gain[better]:

@@ -50,7 +50,7 @@ ROUNDS_WITHOUT_VALIDATION = 20
 
 
 class LambdaRank(TrainableRanker):
-    """Learn to rank by falling score from pairs of a clicked and an unclicked item of one impression.
+    """Learn to rank by descending score from pairs of a clicked and an unclicked item of one impression.
 
     Clicks are taken for relevance, wherever an item stood: what was shown high is clicked more often and is
     learned to be better. Each pair weighs as much as DCG would change if the two swapped places in the
@@ -168,7 +168,7 @@ class Trained(NamedTuple):
 
 
 class Judge:
-    """The DCG of validation clicks, each counting as one, under the ranking by falling score."""
+    """The DCG of validation clicks, each counting as one, under the ranking by descending score."""
 
     def __init__(self, model: Model, valid: Source) -> None:
         counted = valid.compact()

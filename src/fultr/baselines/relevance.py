@@ -28,7 +28,7 @@ L2_ONE_BY_ONE = (1e-4, 1e-3, 3e-3, 1e-2)
 """Costs of large parameters to choose from: where they are trained together, and where not."""
 
 TOLERANCE = 1e-7
-"""The gain of a step, relative to the loss, below which training has settled."""
+"""The gain of a step, relative to the loss, below which training has converged."""
 
 LEAST_START = 0.01
 """How near to 0 and 1 the mean relevance may be that training starts from."""
@@ -142,7 +142,7 @@ class RelevanceRegression(TrainableRanker):
     def _check(self, source: Source, valid: Source | None) -> None:
         self.check()
         if not source.data.features.shape[1]:
-            raise InputError("there are no features to tell relevance by", column="features")
+            raise InputError("there are no features to estimate relevance from", column="features")
         single = self.l2 is not None and np.size(self.l2) == 1
         if valid is None and not self.valid_share and not single:
             problem = "without validation clicks, l2 must be a single number"

@@ -31,7 +31,7 @@ POLICY_FILE = "policy.safetensors"
 
 Policy = Annotated[Path, typer.Argument(help=f"A saved policy, or the folder of a run with {POLICY_FILE}.")]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Always the most likely ranking, by falling score.")
+    bool, typer.Option("--deterministic", help="Always the most likely ranking, by descending score.")
 ]
 
 

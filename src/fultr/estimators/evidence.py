@@ -258,7 +258,7 @@ class Evidence(Generic[Values]):
         )
 
     def to_torch(self: Evidence[NDArray[Any]], dtype: torch.dtype | None = None) -> Evidence[Tensor]:
-        """Return the same in tensors, of double precision unless told otherwise."""
+        """Return the same in tensors, of double precision unless another is asked for."""
         import torch
 
         return Evidence(
@@ -295,8 +295,8 @@ class Evidence(Generic[Values]):
 def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype | None = None) -> Evidence:
     """Take the merit of each item to be its relevance: full information (section 3.2).
 
-    M_q(d) = rel_{q,d}, and each list counts as one impression. Tensors are of double precision unless told
-    otherwise.
+    M_q(d) = rel_{q,d}, and each list counts as one impression. Tensors are of double precision unless `dtype`
+    says otherwise.
     """
     if data.relevance is None:
         raise InputError("the lists have no relevance to take merit from", column="relevance")

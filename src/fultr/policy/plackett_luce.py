@@ -56,7 +56,7 @@ def sample_positions(
 
 
 def rank_positions(scores: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Rank each list by falling score: the mode of the Plackett-Luce model. Ties keep the row order."""
+    """Rank each list by descending score: the mode of the Plackett-Luce model. Ties keep the row order."""
     check_scores(scores)
     list_of_row = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
     order = np.lexsort((-scores, list_of_row))

@@ -39,7 +39,7 @@ class ScoredPolicy(ABC):
     """A policy that follows from a score for each row.
 
     A stochastic one draws rankings from the Plackett-Luce model of the scores; the others always rank by
-    falling score.
+    descending score.
     """
 
     stochastic: bool = False

@@ -47,7 +47,7 @@ def rotated_positions(
     n
         How many rankings.
     weights
-        The examination of positions 1, 2, ..., falling.
+        The examination of positions 1, 2, ..., descending.
     ties
         A number for each row, by which those owed the same are ordered.
 

@@ -144,7 +144,8 @@ class TorchPolicy(ScoredPolicy):
         From features (rows x d) to scores, (rows) or (rows x 1). It must score each row on its own: rows come
         in blocks that have nothing to do with lists.
     stochastic
-        Whether rankings are drawn from the Plackett-Luce model of the scores, or are always by falling score.
+        Whether rankings are drawn from the Plackett-Luce model of the scores, or always follow the descending
+        scores.
     rows_a_block
         Rows scored together.
     """

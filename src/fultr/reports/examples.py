@@ -44,7 +44,7 @@ def examples_of(
     position_bias
         The examination of positions, which gives the exposure of items.
     logged
-        The key of the logged ranking, by falling mean exposure; None to leave it out.
+        The key of the logged ranking, by descending mean exposure; None to leave it out.
     seed
         Which lists are drawn.
     """
@@ -103,7 +103,7 @@ class _Lists:
             ]
 
     def by_policy(self, policy: ScoredPolicy) -> _Ranked:
-        """Rank by falling score; exposure is what drawing rankings gives, if the policy does that."""
+        """Rank by descending score; exposure is what drawing rankings gives, if the policy does that."""
         scores, offsets = np.asarray(policy.predict(self.data), dtype=np.float64), self.data.offsets
         table = examination_weights(self.position_bias, int(self.data.lengths.max()))[None]
         ranker = Ranker(scores, bool(getattr(policy, "stochastic", True)))
@@ -111,7 +111,7 @@ class _Lists:
         return self._ordered(rank_positions(scores, offsets), exposure)
 
     def _as_logged(self, log: Counts) -> _Ranked:
-        """Rank by falling mean exposure; what was never shown is no part of it."""
+        """Rank by descending mean exposure; what was never shown is no part of it."""
         times = np.repeat(log.impressions, self.data.lengths)
         exposure = log.logged_exposure(self.position_bias) / times
         position = rank_positions(exposure, self.data.offsets)
