@@ -432,7 +432,7 @@ def test_settings_that_do_not_fit_are_refused(log: ClickLog, settings: dict[str,
 
 
 @pytest.mark.parametrize("make", [fultr.baselines.LambdaRank, fultr.baselines.FairPGRank])
-def test_other_rankers_check_no_trees(log: ClickLog, make: Any) -> None:
+def test_other_rankers_check_not_trees(log: ClickLog, make: Any) -> None:
     with pytest.raises(InputError, match="cannot grow trees"):
         make(model="trees", position_bias=BIAS).fit(log)
 

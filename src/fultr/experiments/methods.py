@@ -158,7 +158,7 @@ def _post_processed(make: Callable[..., Any], knob: str, **settings: Any) -> Any
                 ranker.fit(world.log, valid=world.valid)
                 trained = ranker
             else:
-                ranker.copy_policy_of(trained)
+                ranker.copy_trained(trained)
             yield value, ranker
 
     return train

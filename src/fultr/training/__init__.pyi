@@ -10,7 +10,7 @@ from .preparation import L2_OF_PAPER, L2_ONE_BY_ONE, NO_TWO_GROUPS, check_groups
 from .promises import UnsupportedLimitError
 from .ranker import TrainableRanker
 from .run_folder import CHECKPOINT_EVERY, CONFIG, RunFolder, results_of_run, writing
-from .saving import load, save
+from .saving import load, load_ranker, save
 from .settings import TREES
 from .solving import ENTROPY_DECAY, LEAST_ENTROPY, StepReached, Watcher
 from .tree_settings import TreeSettings
@@ -41,6 +41,7 @@ __all__ = [
     "fair_offsets",
     "has_two_groups",
     "load",
+    "load_ranker",
     "notes_on_overlap",
     "overlap_with_training",
     "read_policy_file",

@@ -27,7 +27,7 @@ from fultr.training.paper_steps import PAPER, PaperSettings
 from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.promises import LEVEL, expected_on_new_queries, is_supported
 from fultr.training.ranker import KnownScores, TrainableRanker
-from fultr.training.settings import NATIVE_MODELS
+from fultr.training.settings import NATIVE_MODELS, check_together
 from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
 from fultr.training.tree_settings import TreeSettings
@@ -187,6 +187,11 @@ class FairRanker(TrainableRanker):
         self.folds = folds
         self.valid_share = valid_share
         self.seed = seed
+
+    def check(self) -> None:
+        """Refuse settings that can be right for no data, or that do not go together."""
+        super().check()
+        check_together(self.get_params(deep=False))
 
     @property
     def needs_impressions(self) -> bool:
