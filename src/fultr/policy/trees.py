@@ -12,15 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fultr.compiled import compiled
 from fultr.errors import InputError
 from fultr.expectation.threads import for_kernel, over_threads
+from fultr.policy.tree_kernels import LARGEST_CATEGORY, ROWS_A_BLOCK, Nodes, add_trees
 
 Array = NDArray[np.float64]
-Numbers = NDArray[np.int64]
-
-ROWS_A_BLOCK = 64
-"""Rows that go through one tree after another: their scores and the nodes of a tree stay in the cache."""
+Integers = NDArray[np.int64]
 
 BLOCKS_A_THREAD = 32
 """Fewer blocks than this are not worth another thread."""
@@ -30,58 +27,78 @@ BLOCKS_A_THREAD = 32
 class Trees:
     """The nodes of all trees, one tree after another.
 
-    A node sends a row to the left if its feature is at most the threshold, or is missing (NaN) and
-    `missing_left` is 1; else to the right. Children from 0 on are nodes of the tree, and those below 0 are
-    leaves: -1 is the first leaf of the tree, -2 the second. A tree with n nodes has n + 1 leaves.
+    A node sends a row to the left if its feature is at most the threshold, or if it is one of the categories of
+    the node, where it has any; else to the right. Missing values (NaN) go to the left if bit 0 of `missing`
+    is set, values of 0 too if bit 1 is; a missing category goes to the right. Children from 0 on are nodes of
+    the tree, and those below 0 are leaves: -1 is the first leaf of the tree, -2 the second. A tree with n
+    nodes has n + 1 leaves.
 
     Parameters
     ----------
     starts
         (trees + 1) Where the nodes of each tree start, and how many there are in all. The leaves of tree t
         start at `starts[t] + t`.
-    feature, threshold, missing_left, left, right
+    feature, threshold, missing, left, right
         Of each node.
+    gain
+        Of each node: how much its split gained when the tree was grown, in units of the growing.
     value
         Of each leaf: what it adds to the score.
+    category_starts
+        (nodes + 1) Where the categories of each node start, and how many there are in all.
+    categories
+        The categories that go to the left, ascending in each node.
     """
 
-    starts: Numbers
-    feature: Numbers
+    starts: Integers
+    feature: Integers
     threshold: Array
-    missing_left: Numbers
-    left: Numbers
-    right: Numbers
+    missing: Integers
+    left: Integers
+    right: Integers
+    gain: Array
     value: Array
+    category_starts: Integers
+    categories: Integers
 
     @classmethod
     def none(cls) -> Trees:
         """Return no trees at all."""
-        numbers, values = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return cls(np.zeros(1, dtype=np.int64), numbers, values, numbers, numbers, numbers, values)
+        start, integers, numbers = (np.zeros(size, dtype=kind) for size, kind in _EMPTY)
+        nodes = {"feature": integers, "threshold": numbers, "missing": integers, "left": integers}
+        nodes |= {"right": integers, "gain": numbers, "categories": integers}
+        return cls(starts=start, category_starts=start, value=numbers, **nodes)
 
     @classmethod
     def joined(cls, ensembles: Sequence[Trees]) -> Trees:
         """Return the trees of several ensembles, in this order."""
-        ensembles = [cls.none(), *ensembles]
-        sizes = [np.diff(one.starts) for one in ensembles]
-        starts = np.concatenate([[0], *sizes]).cumsum().astype(np.int64)
-        rest = [field.name for field in fields(cls)][1:]
-        return cls(starts, *(np.concatenate([getattr(one, name) for one in ensembles]) for name in rest))
+        tensors = [one.to_tensors() for one in [cls.none(), *ensembles]]
+        arrays = {name: np.concatenate([one[name] for one in tensors]) for name in tensors[0]}
+        for name in STARTS:
+            sizes = [np.diff(one[name]) for one in tensors]
+            arrays[name] = np.concatenate([[0], *sizes]).cumsum().astype(np.int64)
+        return cls(**arrays)
 
     def __len__(self) -> int:
         return int(self.starts.size - 1)
 
     @property
-    def leaf_starts(self) -> Numbers:
+    def leaf_starts(self) -> Integers:
         """(trees + 1) Where the leaves of each tree start, and how many there are in all."""
         return self.starts + np.arange(self.starts.size)
 
     def first(self, count: int) -> Trees:
         """Return the first so many trees."""
         starts = self.starts[: count + 1]
-        sizes = {"starts": count + 1, "value": int(starts[-1]) + count}
+        nodes = int(starts[-1])
+        sizes = {
+            "starts": count + 1,
+            "value": nodes + count,
+            "category_starts": nodes + 1,
+            "categories": int(self.category_starts[nodes]),
+        }
         tensors: dict[str, Any] = self.to_tensors()
-        return Trees(**{name: tensors[name][: sizes.get(name, int(starts[-1]))] for name in tensors})
+        return Trees(**{name: tensors[name][: sizes.get(name, nodes)] for name in tensors})
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, as a file of tensors can hold them."""
@@ -89,42 +106,48 @@ class Trees:
 
     def scores(self, features: NDArray[np.float32]) -> Array:
         """Return the sum of the leaf values of each row, trees in their order."""
-        found = np.zeros(features.shape[0])
-        self._walk(_add_leaf_values, features, for_kernel(self.value, np.float64), found)
-        return found
+        return self._walk(features, np.zeros((len(self), 0), dtype=np.uint8))
 
     def leaves(self, features: NDArray[np.float32]) -> NDArray[np.uint8] | NDArray[np.uint16]:
         """Return the leaf of each row in each tree, (trees, rows), counted from the first of the tree."""
         most = int(np.diff(self.starts).max(initial=0))
-        kind = np.uint8 if most < 1 << 8 else np.uint16
-        found = np.zeros((len(self), features.shape[0]), dtype=kind)
-        self._walk(_find_leaves, features, for_kernel(self.leaf_starts, np.int64), found)
-        return found
+        leaves = np.zeros((len(self), features.shape[0]), dtype=np.uint8 if most < 1 << 8 else np.uint16)
+        self._walk(features, leaves)
+        return leaves
 
-    def _walk(self, kernel: Any, features: NDArray[np.float32], *further: Any) -> None:
-        rows = features.shape[0]
-        if not rows or not len(self):
-            return
-        blocks = np.arange(-(-rows // ROWS_A_BLOCK))
-        threads = 1 + blocks.size // BLOCKS_A_THREAD
-        given = for_kernel(features, np.float32)
-        over_threads(kernel, blocks, threads, given, *self._for_kernels, *further)
+    def _walk(self, features: NDArray[np.float32], leaves: NDArray[Any]) -> Array:
+        """Return the scores of rows; their leaves are written to `leaves`, if it has rows."""
+        scores = np.zeros(features.shape[0])
+        if features.shape[0] and len(self):
+            blocks = np.arange(-(-features.shape[0] // ROWS_A_BLOCK))
+            threads = 1 + blocks.size // BLOCKS_A_THREAD
+            given, value = for_kernel(features, np.float32), for_kernel(self.value, np.float64)
+            starts = for_kernel(self.leaf_starts, np.int64)
+            over_threads(add_trees, blocks, threads, given, self._nodes, starts, value, scores, leaves)
+        return scores
+
+    @property
+    def is_categorical(self) -> NDArray[np.bool_]:
+        """Whether each node splits on a set of categories."""
+        return np.diff(self.category_starts) > 0
 
     @cached_property
-    def _for_kernels(self) -> tuple[Any, ...]:
-        """Roots and nodes as kernels walk along them: children counted over all trees, leaves below 0."""
+    def _nodes(self) -> Nodes:
+        """The nodes as kernels walk along them: children counted over all trees, leaves below 0."""
         sizes, leaf_starts = np.diff(self.starts), self.leaf_starts[:-1]
-        roots = np.where(sizes > 0, self.starts[:-1], -1 - leaf_starts)
         tree = np.repeat(np.arange(len(self)), sizes)
         children = np.stack([self.left, self.right], axis=1)
         first_node, first_leaf = self.starts[:-1][tree, None], leaf_starts[tree, None]
         children = np.where(children >= 0, children + first_node, children - first_leaf)
-        return (
-            for_kernel(roots, np.int32),
-            for_kernel(self.feature, np.int32),
-            for_kernel(self.threshold, np.float64),
-            for_kernel(self.missing_left, np.int8),
-            for_kernel(children, np.int32),
+        column = np.where(self.is_categorical, -1 - self.feature, self.feature)
+        return Nodes(
+            roots=for_kernel(np.where(sizes > 0, self.starts[:-1], -1 - leaf_starts), np.int32),
+            column=for_kernel(column, np.int32),
+            threshold=for_kernel(self.threshold, np.float64),
+            missing=for_kernel(self.missing, np.int8),
+            children=for_kernel(children, np.int32),
+            category_starts=for_kernel(self.category_starts, np.int32),
+            categories=for_kernel(self.categories, np.int32),
         )
 
     def check(self, features: int) -> Trees:
@@ -148,18 +171,32 @@ class Trees:
     def _check_arrays(self) -> None:
         """Refuse arrays of other kinds or lengths, and numbers that are not finite."""
         for name, values in self.to_tensors().items():
-            kind = np.float64 if name in ("threshold", "value") else np.int64
+            kind = np.float64 if name in ("threshold", "gain", "value") else np.int64
             fits = values.ndim == 1 and values.dtype == kind and bool(np.isfinite(values).all())
             _require(fits, f"{name} must be a row of finite numbers, {kind.__name__}")
-        starts, nodes = self.starts, self.feature.size
-        fits = (
-            starts.size > 0 and starts[0] == 0 and starts[-1] == nodes and bool((np.diff(starts) >= 0).all())
-        )
-        _require(fits, "trees must start one after another")
-        of_nodes = (self.threshold, self.missing_left, self.left, self.right)
+        nodes = self.feature.size
+        _require(_are_starts(self.starts, nodes), "trees must start one after another")
+        of_nodes = (self.threshold, self.missing, self.left, self.right, self.gain)
         fits = all(values.size == nodes for values in of_nodes) and self.value.size == nodes + len(self)
         _require(fits, "every node needs its numbers, and every leaf its value")
-        _require(bool(np.isin(self.missing_left, (0, 1)).all()), "missing_left must be 0 or 1")
+        _require(bool(np.isin(self.missing, (0, 1, 2, 3)).all()), "missing must be 0, 1, 2 or 3")
+        fits = _are_starts(self.category_starts, self.categories.size)
+        _require(fits and self.category_starts.size == nodes + 1, "categories must start node after node")
+        node = np.repeat(np.arange(nodes), np.diff(self.category_starts))
+        fits = bool(((self.categories >= 0) & (self.categories <= LARGEST_CATEGORY)).all())
+        ascending = (np.diff(self.categories) > 0) | (np.diff(node) > 0)
+        _require(fits and bool(ascending.all()), "categories must be ascending integers from 0 on")
+
+
+STARTS = ("starts", "category_starts")
+"""Arrays that say where the parts of others start."""
+
+_EMPTY = ((1, np.int64), (0, np.int64), (0, np.float64))
+
+
+def _are_starts(starts: Integers, size: int) -> bool:
+    """Say whether these numbers can be where the parts of an array start, its size being the last."""
+    return bool(starts.size > 0 and starts[0] == 0 and starts[-1] == size and (np.diff(starts) >= 0).all())
 
 
 class TreeScorer(nn.Module):
@@ -209,67 +246,3 @@ class SummedScorer(nn.Module):
 def _require(holds: bool, problem: str) -> None:
     if not holds:
         raise InputError(problem, column="trees")
-
-
-@compiled
-def _leaf_of(
-    features: NDArray[np.float32],
-    row: int,
-    node: int,
-    feature: NDArray[np.int32],
-    threshold: Array,
-    missing_left: NDArray[np.int8],
-    children: NDArray[np.int32],
-) -> int:
-    """Return the leaf of a row, counted over all trees."""
-    while node >= 0:
-        value = features[row, feature[node]]
-        right = not value <= threshold[node]
-        if np.isnan(value) and missing_left[node]:
-            right = False
-        node = children[node, np.intp(right)]
-    return -1 - node
-
-
-@compiled
-def _add_leaf_values(
-    blocks: Numbers,
-    features: NDArray[np.float32],
-    roots: NDArray[np.int32],
-    feature: NDArray[np.int32],
-    threshold: Array,
-    missing_left: NDArray[np.int8],
-    children: NDArray[np.int32],
-    value: Array,
-    scores: Array,
-) -> None:
-    """Add to the scores of some blocks of rows the values of their leaves."""
-    for block in blocks:
-        first = block * ROWS_A_BLOCK
-        last = min(first + ROWS_A_BLOCK, features.shape[0])
-        for root in roots:
-            for row in range(first, last):
-                leaf = _leaf_of(features, row, root, feature, threshold, missing_left, children)
-                scores[row] += value[leaf]
-
-
-@compiled
-def _find_leaves(
-    blocks: Numbers,
-    features: NDArray[np.float32],
-    roots: NDArray[np.int32],
-    feature: NDArray[np.int32],
-    threshold: Array,
-    missing_left: NDArray[np.int8],
-    children: NDArray[np.int32],
-    leaf_starts: Numbers,
-    leaves: NDArray[Any],
-) -> None:
-    """Find the leaves of some blocks of rows."""
-    for block in blocks:
-        first = block * ROWS_A_BLOCK
-        last = min(first + ROWS_A_BLOCK, features.shape[0])
-        for tree in range(roots.size):
-            for row in range(first, last):
-                leaf = _leaf_of(features, row, roots[tree], feature, threshold, missing_left, children)
-                leaves[tree, row] = leaf - leaf_starts[tree]
