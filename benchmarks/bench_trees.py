@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 import fultr
+from fultr.policy.lightgbm_text import trees_of_text
 from fultr.training.growing import ScoreSlopes
-from fultr.training.lightgbm_trees import BinnedRows, trees_of_text
+from fultr.training.lightgbm_trees import BinnedRows
 from fultr.training.task import Task, Weighing
 from fultr.training.tree_settings import TreeSettings
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fultr import InputError
 from fultr.policy import SummedScorer, Trees, TreeScorer
-from fultr.training.lightgbm_trees import trees_of_text
+from fultr.policy.lightgbm_text import LinearTerm, lightgbm_text, trees_of_text
 
 WIDTH = 6
 
@@ -127,6 +127,30 @@ def test_scores_are_those_of_lightgbm_to_the_last_bit(missing: float, options: d
     for rows in (features, other, tiny, *near):
         assert trees.scores(rows).tobytes() == booster.predict(rows, raw_score=True).tobytes()
         np.testing.assert_array_equal(trees.leaves(rows).T, booster.predict(rows, pred_leaf=True))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("options", [{}, {"zero_as_missing": True}, {"categories": [4, 5], "num_leaves": 40}])
+def test_lightgbm_reads_what_is_written(missing: float, options: dict[str, Any]) -> None:
+    booster, features = grown(missing=missing, **options)
+    trees = trees_of_text(booster.model_to_string())
+    names = ["a", "b of c", "", "d", "e", "f"]
+    text = lightgbm_text(trees, names)
+    again = lightgbm.Booster(model_str=text)
+    assert again.feature_name() == ["a", "b_of_c", "_", "d", "e", "f"]
+    assert again.num_trees() == len(trees)
+    assert again.predict(features, raw_score=True).tobytes() == trees.scores(features).tobytes()
+    for name, values in trees_of_text(text).to_tensors().items():
+        np.testing.assert_array_equal(values, trees.to_tensors()[name], err_msg=name)
+
+
+def test_lightgbm_reads_a_linear_term() -> None:
+    booster, features = grown()
+    trees = trees_of_text(booster.model_to_string())
+    weights = np.array([0.5, 0.0, -2.0, 0.0, 1e-3, 7.0])
+    text = lightgbm_text(trees, list("abcdef"), LinearTerm(3.0, weights))
+    found = lightgbm.Booster(model_str=text).predict(features)
+    np.testing.assert_allclose(found, trees.scores(features) + 3.0 + features @ weights, rtol=1e-12)
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

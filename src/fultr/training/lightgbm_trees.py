@@ -11,18 +11,11 @@ from numpy.typing import NDArray
 
 from fultr.data import RankingDataset
 from fultr.errors import InputError
-from fultr.policy.tree_kernels import MISSING_ZERO, NEAR_ZERO
+from fultr.policy.lightgbm_text import trees_of_text
 from fultr.policy.trees import Trees
 from fultr.training.tree_settings import TreeSettings
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-CATEGORICAL, DEFAULT_LEFT, MISSING_KIND = 1, 2, 2
-"""Bits of the decision type of a node, and how many bits stand before the kind of its missing values."""
-
-NO_MISSING, ZERO_MISSING = 0, 1
-"""Kinds of missing values; those of the third are NaN."""
 
 LARGEST_SEED = (1 << 31) - 1
 
@@ -124,64 +117,3 @@ def _options(
     if groups is not None:
         found["interaction_constraints"] = groups
     return found
-
-
-def trees_of_text(text: str) -> Trees:
-    """Return the trees in the text of a model, in which numbers are written in full."""
-    trees = [_tree(block) for block in text.split("\nTree=")[1:]]
-    return Trees.joined([tree for tree in trees if tree.feature.size])
-
-
-def _tree(block: str) -> Trees:
-    lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines()[1:])
-
-    def integers(name: str) -> Integers:
-        return np.array(lines.get(name, "").split(), dtype=np.int64)
-
-    def numbers(name: str) -> Array:
-        return np.array(lines.get(name, "").split(), dtype=np.float64)
-
-    threshold, kinds = numbers("threshold"), integers("decision_type")
-    categorical = (kinds & CATEGORICAL) > 0
-    starts, categories = _categories(
-        categorical, threshold[categorical], integers("cat_boundaries"), integers("cat_threshold")
-    )
-    return Trees(
-        starts=np.array([0, threshold.size]),
-        feature=integers("split_feature"),
-        threshold=np.where(categorical, 0.0, _usable(threshold)),
-        missing=np.where(categorical, 0, _missing(kinds, threshold)),
-        left=integers("left_child"),
-        right=integers("right_child"),
-        gain=numbers("split_gain"),
-        value=numbers("leaf_value"),
-        category_starts=starts,
-        categories=categories,
-    )
-
-
-def _usable(threshold: Array) -> Array:
-    """Return finite thresholds, by which values that LightGBM takes for 0 go where 0 goes."""
-    # a split of what is missing from all the rest is at infinity; features are finite
-    finite = np.nan_to_num(threshold, posinf=np.finfo(np.float64).max, nan=np.nan)
-    return np.where(finite == -NEAR_ZERO, np.nextafter(-NEAR_ZERO, -1.0), finite)
-
-
-def _missing(kinds: Integers, threshold: Array) -> Integers:
-    """Return where missing values go: where training has seen none, NaN counts as 0."""
-    kind, left = (kinds >> MISSING_KIND) & 3, ((kinds & DEFAULT_LEFT) > 0).astype(np.int64)
-    as_zero = (threshold >= 0).astype(np.int64)
-    return np.select([kind == NO_MISSING, kind == ZERO_MISSING], [as_zero, left | MISSING_ZERO], left)
-
-
-def _categories(
-    categorical: NDArray[np.bool_], number: Array, boundaries: Integers, words: Integers
-) -> tuple[Integers, Integers]:
-    """Return the categories of each node from sets of bits; `number` says which is that of a categorical one."""
-    sets = [
-        np.flatnonzero(np.unpackbits(words[first:last].astype("<u4").view(np.uint8), bitorder="little"))
-        for first, last in (boundaries[one : one + 2] for one in number.astype(np.int64))
-    ]
-    sizes = np.zeros(categorical.size, dtype=np.int64)
-    sizes[categorical] = [one.size for one in sets]
-    return np.concatenate([[0], sizes.cumsum()]).astype(np.int64), np.concatenate([[], *sets]).astype(np.int64)
