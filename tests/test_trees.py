@@ -20,7 +20,7 @@ WIDTH = 6
 
 
 def grown(*, rows: int = 700, rounds: int = 30, missing: float = 0.0, seed: int = 0, **options: Any) -> Any:
-    """Return a booster of LightGBM, and the features it was trained on, of which 4 and 5 can be categories."""
+    """Return a booster of LightGBM, and its training features, of which 4 and 5 can be categories."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, WIDTH)).astype(np.float32)
     features[:, 1] = np.exp(3 * features[:, 1])

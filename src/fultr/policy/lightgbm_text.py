@@ -75,7 +75,7 @@ def _missing(kinds: Integers, threshold: Array) -> Integers:
 def _categories(
     categorical: NDArray[np.bool_], number: Array, boundaries: Integers, words: Integers
 ) -> tuple[Integers, Integers]:
-    """Return the categories of each node from sets of bits; `number` says which is that of a categorical one."""
+    """Return the categories of each node from sets of bits; `number` is that of a categorical node's set."""
     sets = [
         np.flatnonzero(np.unpackbits(words[first:last].astype("<u4").view(np.uint8), bitorder="little"))
         for first, last in (boundaries[one : one + 2] for one in number.astype(np.int64))

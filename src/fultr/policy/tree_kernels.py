@@ -116,9 +116,9 @@ def add_trees(
 def exchange(
     leaves: NDArray[Any], first: int, leaf_starts: Integers, values: Array, scores: Array, pull_back: bool
 ) -> None:
-    """Add to the scores of the rows from `first` on the values of their leaves; or, pulled back, to the values
-    of leaves the scores (slopes) of their rows.
+    """Add the values of leaves to the scores of their rows; or, pulled back, slopes of rows to their leaves.
 
+    Rows are those from `first` on.
     `leaves` are (trees, rows), `values` (configurations, leaves), `scores` (configurations, rows).
     """
     configurations, rows = scores.shape

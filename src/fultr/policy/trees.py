@@ -27,10 +27,10 @@ BLOCKS_A_THREAD = 32
 class Trees:
     """The nodes of all trees, one tree after another.
 
-    A node sends a row to the left if its feature is at most the threshold, or if it is one of the categories of
-    the node, where it has any; else to the right. Missing values (NaN) go to the left if bit 0 of `missing`
-    is set, values of 0 too if bit 1 is; a missing category goes to the right. Children from 0 on are nodes of
-    the tree, and those below 0 are leaves: -1 is the first leaf of the tree, -2 the second. A tree with n
+    A node sends a row to the left if its feature is at most the threshold or, where the node has categories, if
+    it is one of them; else to the right. A missing value (NaN) goes to the left if bit 0 of `missing` is set,
+    and 0 counts as missing if bit 1 is; a missing category goes to the right. Children from 0 on are nodes
+    of the tree, and those below 0 are leaves: -1 is the first leaf of the tree, -2 the second. A tree with n
     nodes has n + 1 leaves.
 
     Parameters
