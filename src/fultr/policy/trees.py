@@ -27,11 +27,11 @@ BLOCKS_A_THREAD = 32
 class Trees:
     """The nodes of all trees, one tree after another.
 
-    A node sends a row to the left if its feature is at most the threshold or, where the node has categories, if
-    it is one of them; else to the right. A missing value (NaN) goes to the left if bit 0 of `missing` is set,
-    and 0 counts as missing if bit 1 is; a missing category goes to the right. Children from 0 on are nodes
-    of the tree, and those below 0 are leaves: -1 is the first leaf of the tree, -2 the second. A tree with n
-    nodes has n + 1 leaves.
+    A node sends a row to the left if its feature is at most the threshold or, where the node has categories,
+    if it is one of them; else to the right. A missing value (NaN) goes to the left if bit 0 of `missing` is
+    set, and 0 counts as missing if bit 1 is; a missing category goes to the right. Children from 0 on are
+    nodes of the tree, and those below 0 are leaves: -1 is the first leaf of the tree, -2 the second. A tree
+    with n nodes has n + 1 leaves.
 
     Parameters
     ----------
@@ -125,6 +125,10 @@ class Trees:
             starts = for_kernel(self.leaf_starts, np.int64)
             over_threads(add_trees, blocks, threads, given, self._nodes, starts, value, scores, leaves)
         return scores
+
+    def gain_by_feature(self, features: int) -> Array:
+        """Return what the splits on each of so many features gained, summed over all trees."""
+        return np.bincount(self.feature, weights=self.gain, minlength=features)
 
     @property
     def is_categorical(self) -> NDArray[np.bool_]:

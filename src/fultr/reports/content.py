@@ -206,6 +206,24 @@ class Example:
 
 
 @dataclass(frozen=True)
+class FeatureRow:
+    """A feature, what permuting it changes, and its share of the gain of all splits of trees."""
+
+    name: str
+    utility: AuditEstimate
+    disparity: AuditEstimate
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The features that matter most to a policy, and what is to be said of them."""
+
+    about: str
+    rows: tuple[FeatureRow, ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """All that a page says.
 
@@ -231,6 +249,8 @@ class Report:
         The confidence level of intervals.
     examples, examples_about
         Example rankings, and how they were chosen.
+    features
+        Which features drive the utility and the disparity of the policy that is shown first.
     """
 
     title: str
@@ -248,6 +268,7 @@ class Report:
     level: float
     examples: tuple[Example, ...] = ()
     examples_about: str = ""
+    features: FeatureTable | None = None
     notes: tuple[str, ...] = field(default=())
 
     def to_dict(self, detail: Detail) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from fultr.audits import AuditEstimate
 from fultr.errors import InputError
 from fultr.files import atomic_write
-from fultr.reports.content import DataPart, Detail, MeasuredRanking, Ranking, Report
+from fultr.reports.content import DataPart, Detail, FeatureTable, MeasuredRanking, Ranking, Report
 from fultr.reports.sentences import NOT_KNOWN, number_text
 
 LARGEST = 2_000_000
@@ -65,6 +66,7 @@ def _page(report: Report, detail: Detail) -> bytes:
         "missing": _missing(report.missing),
         "tables": "\n".join(_table_of_part(report, part) for part in report.parts),
         "examples": _examples(report, detail),
+        "features": _features(report.features),
         "curve_about": escaped(report.curve_about),
         "curve_table": _curve_table(report.curve),
         "findings": _findings(report.findings),
@@ -170,6 +172,32 @@ def _examples(report: Report, detail: Detail) -> str:
         '<p><label for="example">Query</label> <select id="example"></select>'
         ' <span id="example-about" class="quiet"></span></p><div id="rankings" class="rankings"></div>'
     )
+
+
+def _features(table: FeatureTable | None) -> str:
+    """Return the section on features, where something is known of them."""
+    if table is None:
+        return ""
+    with_gain = any(row.gain is not None for row in table.rows)
+    heads = ["Feature", "Change of utility", "Change of disparity", *(["Share of gain"] if with_gain else [])]
+    rows = (
+        f'<tr><th scope="row"><bdi>{escaped(row.name)}</bdi></th>'
+        f"<td>{_estimate(row.utility)}</td><td>{_estimate(row.disparity)}</td>"
+        + (f"<td>{_number(row.gain or 0.0)}</td></tr>" if with_gain else "</tr>")
+        for row in table.rows
+    )
+    made = _table("table-features", "With the values of a feature exchanged at random", heads, rows)
+    return (
+        '<section aria-labelledby="features-title"><h2 id="features-title">Which features matter</h2>'
+        f"<p>{escaped(table.about)}</p>{made}</section>"
+    )
+
+
+def _estimate(found: AuditEstimate) -> str:
+    """Return a number and its interval, if it has one."""
+    if found.low != found.low:
+        return _number(found.value)
+    return f"{_number(found.value)} ({number_text(found.low)} to {number_text(found.high)})"
 
 
 def _curve_table(curve: Sequence[float]) -> str:
