@@ -49,7 +49,7 @@ def tree_options(
     interactions: Interactions = None,
 ) -> dict[str, Any]:
     """Return the settings of trees that were given."""
-    given = {
+    settings = {
         "leaves": leaves,
         "rounds": rounds,
         "learning_rate": learning_rate,
@@ -59,7 +59,7 @@ def tree_options(
         "monotone": None if not monotone else dict(map(_direction, names_in(monotone) or [])),
         "interactions": None if not interactions else [names_in([group]) for group in interactions],
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 NO_TREES: dict[str, Any] = {}
