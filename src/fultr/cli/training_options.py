@@ -47,6 +47,7 @@ class MissingName(StrEnum):
 
     MEAN = "mean"
     INDICATOR = "indicator"
+    NATIVE = "native"
 
 
 class ProtocolName(StrEnum):
@@ -125,8 +126,8 @@ ScaleFeatures = Annotated[
 Missing = Annotated[
     MissingName | None,
     typer.Option(
-        help="Missing features: the mean of the training, or that and a further column that says so."
-        " [default: an error]"
+        help="Missing features: the mean of the training; that and a further column that says so; or, native,"
+        " as they are, with --model trees. [default: an error]"
     ),
 ]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]

@@ -36,6 +36,8 @@ def lightgbm() -> Any:
 class BinnedRows:
     """The rows of a dataset, each feature cut into 255 intervals, which is what trees are grown on.
 
+    Features that hold categories are split by sets of these.
+
     Parameters
     ----------
     data
@@ -51,9 +53,14 @@ class BinnedRows:
         if not self.columns.size:
             raise InputError("there are no features to split on", column="features")
         names = [str(data.feature_names[column]) for column in self.columns]
-        self.options = _options(settings, *settings.columns_of(names))
+        categorical = [number for number, name in enumerate(names) if name in data.category_names]
+        self.options = _options(settings, *settings.columns_of(names, categorical))
         features = data.features[:, self.columns] if hidden else data.features
-        self.dataset = lightgbm().Dataset(features, params=self.options, free_raw_data=True).construct()
+        self.dataset = (
+            lightgbm()
+            .Dataset(features, params=self.options, categorical_feature=categorical, free_raw_data=True)
+            .construct()
+        )
 
     def of_rows(self, kept: NDArray[np.bool_]) -> BinnedRows:
         """Return some of the rows, in the same intervals."""
@@ -103,6 +110,7 @@ def _options(
         "num_leaves": settings.leaves,
         "learning_rate": settings.learning_rate,
         "min_data_in_leaf": settings.min_rows,
+        "min_data_per_group": settings.min_rows,
         "min_sum_hessian_in_leaf": 0.0,
         "lambda_l2": SHRINKING,
         "feature_fraction": settings.column_share,
