@@ -55,8 +55,8 @@ MEASURES = ("train DCG", "train D^2", "test DCG", "test D^2")
 LAMBDARANK = {"objective": "lambdarank", "verbosity": -1, "num_leaves": 15, "learning_rate": 0.1}
 LAMBDARANK_ROUNDS = 100
 
-TEST_LISTS = 600
-"""Test lists of synthetic data: few of them say little of a disparity."""
+TEST_LISTS, FEATURES = 600, 40
+"""Test lists of synthetic data, since few of them say little of a disparity; and its features."""
 
 Outcome = dict[str, Any]
 """Measures of one scorer and fairness weight on one split."""
@@ -69,7 +69,8 @@ def splits_of(name: str, lists: int, split: int, mslr: Path | None) -> DataSplit
     if name == "mslr" and mslr is not None:
         return datasets.mslr(mslr, seed=split)
     scale = "raw" if name == "raw" else "standard"
-    return datasets.synthetic(queries=lists, test_queries=TEST_LISTS, scale=scale, seed=split)
+    sizes = {"queries": lists, "test_queries": TEST_LISTS, "features": FEATURES}
+    return datasets.synthetic(**sizes, scale=scale, seed=split)  # type: ignore[arg-type]
 
 
 def lambdarank(log: ClickLog | RankingDataset) -> FixedScorer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fultr.audits import AuditEstimate
 from fultr.click_model import ClickNoise
 from fultr.data import CountsOrLabels
@@ -63,7 +65,7 @@ def _gain_shares(ranker: FairRanker) -> dict[str, float]:
     of_trees = [part for part in ranker.scorer_.modules() if isinstance(part, TreeScorer)]
     if not of_trees:
         return {}
-    names = list(map(str, ranker.feature_names_in_))
-    gains = of_trees[0].trees.gain_by_feature(len(names))
-    total = float(gains.sum())
-    return {name: float(gain) / total if total else 0.0 for name, gain in zip(names, gains, strict=True)}
+    names, sources = ranker.encoding_.names, ranker.encoding_.sources
+    gains = np.bincount(sources, of_trees[0].trees.gain_by_feature(len(sources)), minlength=len(names))
+    shares = gains / (gains.sum() or 1.0)
+    return dict(zip(names, shares.tolist(), strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from typing import Any, Self
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,29 @@ from fultr.training.models import LinearModel, Model, ScaledScorer, Scaling, wit
 from fultr.training.tree_settings import TreeSettings
 
 Array = NDArray[np.float64]
+
+
+MOST_BYTES = 1 << 30
+"""Bytes of leaves that are kept at a time; further ones are found again when they are needed."""
+
+
+class KeptLeaves:
+    """The leaves that rows fall into, by family: finding them takes longer than using them once."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[ReferenceType[TreeModel], NDArray[Any]]] = []
+
+    def of(self, family: TreeModel) -> NDArray[Any]:
+        """Return the leaves of the rows of a family, (trees, rows)."""
+        self.kept = [one for one in self.kept if one[0]() is not None]
+        for reference, leaves in self.kept:
+            if reference() is family:
+                return leaves
+        found = family.trees.leaves(family.data.features)
+        while self.kept and sum(leaves.nbytes for _, leaves in self.kept) + found.nbytes > MOST_BYTES:
+            del self.kept[0]
+        self.kept.append((ref(family), found))
+        return found
 
 
 class TreeModel(Model):
@@ -48,13 +72,18 @@ class TreeModel(Model):
         super().__init__(data, Scaling.none(data), hidden)
         self.settings, self.linear = settings, linear
         self.weights = np.zeros(0 if linear is None else linear.size)
+        self._kept = KeptLeaves()
         self._set_trees(Trees.none())
 
     def _set_trees(self, trees: Trees) -> None:
         self.trees = trees
-        self.leaves = trees.leaves(self.data.features)
         self._leaf_starts = trees.leaf_starts
         self._elsewhere: Self | None = None
+
+    @property
+    def leaves(self) -> NDArray[Any]:
+        """(trees, rows) The leaf of each row, counted from the first of the tree."""
+        return self._kept.of(self)
 
     def with_trees(self, trees: Trees, weights: Array | None = None) -> TreeModel:
         """Return the family of these trees, and of the weights that the linear part starts from."""
