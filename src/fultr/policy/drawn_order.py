@@ -29,7 +29,12 @@ def drawn_order(scores: Array, seed: Seed | None = None) -> NDArray[np.intp]:
     seed
         The same seed and scores give the same ranking; None draws afresh.
     """
-    keys = np.log(waiting_times(scores.size, seed))
+    return order_of_arrival(scores, waiting_times(scores.size, seed))
+
+
+def order_of_arrival(scores: Array, times: Array) -> NDArray[np.intp]:
+    """Return items in the order of log(E_j) - h_j, where `times` are the E_j."""
+    keys = np.log(times)
     keys -= scores
     return keys.argsort()
 

@@ -184,9 +184,7 @@ def network_scores(layers: list[NDArray[Any]], preparation: Preparation) -> Netw
     return NetworkScores(tuple(weights), (biases[0] + constant, *biases[1:]), given[-1].reshape(-1), 0.0)
 
 
-def with_affine(
-    scorer: LightScorer, shift: float, temperature: float, *, probability: bool
-) -> LightScorer:
+def with_affine(scorer: LightScorer, shift: float, temperature: float, *, probability: bool) -> LightScorer:
     """Return (h(x) + shift) / temperature, multiplied in where that is the same."""
     if probability or not isinstance(scorer, (LinearScores, NetworkScores)):
         return AffineScores(scorer, shift, temperature, probability)

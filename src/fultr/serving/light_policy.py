@@ -75,9 +75,7 @@ class LightPolicy:
     version: str = ""
     content: Mapping[str, Any] = field(default_factory=dict)
 
-    def scores(
-        self, features: NDArray[np.float32], groups: Sequence[str | None] | None = None
-    ) -> Array:
+    def scores(self, features: NDArray[np.float32], groups: Sequence[str | None] | None = None) -> Array:
         """Return the score of each item; `groups` are needed where the policy has an offset for each."""
         scores = self.scorer(features)
         if self.offsets:
@@ -131,7 +129,7 @@ class LightPolicy:
 
 
 def load_policy(path: str | Path) -> LightPolicy:
-    """Read a policy that `fultr.save` wrote, to rank one request at a time; neither torch nor numba is needed.
+    """Read a policy that `fultr.save` wrote, to rank one request at a time, without torch or numba.
 
     Linear policies, networks and trees can be read, also those of other methods that rank by their scores.
 
@@ -180,19 +178,13 @@ def _scorer_of(
     about: dict[str, Any], tensors: dict[str, NDArray[Any]], preparation: Preparation
 ) -> LightScorer:
     kind, width = about["kind"], preparation.mean.size
-    weights = {
-        name.removeprefix("scorer."): value for name, value in tensors.items() if name.startswith("scorer.")
-    }
-    for name, value in weights.items():
-        if not np.isfinite(value).all():
-            raise InputError("weights must be finite numbers", column=f"scorer.{name}")
+    weights = scorer_weights(tensors)
     if kind != "module" and about["features"] != width:
         raise InputError("must be the number of features", column="model.features", value=about["features"])
     if kind == "linear":
         return linear_scores(_shaped(weights, "weight", width), preparation)
     if kind == "mlp":
-        hidden = checked_widths(about["hidden"], width, sum(value.size for value in weights.values()))
-        return network_scores(_layers(weights, width, hidden), preparation)
+        return network_scores(layers_of(about, weights), preparation)
     if kind == "trees":
         return TreeScores({name: weights[name] for name in TREE_ARRAYS}, preparation)
     if kind == "linear+trees":
@@ -204,9 +196,25 @@ def _scorer_of(
     raise InputError(problem, column="model.kind", value=kind)
 
 
-def _layers(weights: dict[str, NDArray[Any]], width: int, hidden: tuple[int, ...]) -> list[NDArray[Any]]:
-    """Return weight, bias, ..., and the last weight of a network, whose layers are numbered 0, 2, ..."""
-    layers, before = [], width
+def scorer_weights(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the tensors of the scorer, all finite."""
+    weights = {
+        name.removeprefix("scorer."): value for name, value in tensors.items() if name.startswith("scorer.")
+    }
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise InputError("weights must be finite numbers", column=f"scorer.{name}")
+    return weights
+
+
+def layers_of(about: Mapping[str, Any], weights: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return weight, bias, ..., and the last weight, (outputs, inputs); a linear scorer has only that."""
+    before = about["features"]
+    if about["kind"] == "linear":
+        return [_shaped(weights, "weight", before)[None]]
+    # layers of the network are numbered 0, 2, ..., with a ReLU between
+    hidden = checked_widths(about["hidden"], before, sum(value.size for value in weights.values()))
+    layers = []
     for number, after in enumerate(hidden):
         layers.append(_shaped(weights, f"layers.{2 * number}.weight", after, before))
         layers.append(_shaped(weights, f"layers.{2 * number}.bias", after))

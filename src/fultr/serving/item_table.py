@@ -1,0 +1,69 @@
+"""A table of items in memory, so that requests need no more than the ids of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.errors import InputError
+from fultr.files import existing_file
+
+Features = NDArray[np.float32]
+
+
+class ItemTable:
+    """Features and groups of items, by their id, and by their query where the table has queries.
+
+    Parameters
+    ----------
+    path
+        A .parquet, .csv or .arrow file with `doc_id`, and if it has them `query_id`, `group` and features.
+    names
+        The features that are wanted.
+    """
+
+    def __init__(self, path: str | Path, names: Sequence[str]) -> None:
+        from fultr.data.columns import LIST_COLUMN, feature_table, require_columns, text_labels
+        from fultr.data.fields import numbered_names
+        from fultr.data.table_files import open_table
+        from fultr.logs.features import matching_columns, wanted_columns
+
+        table = open_table(existing_file(path))
+        require_columns(table.schema.names, ["doc_id"], path)
+        columns = wanted_columns(table, names)
+        keys = [name for name in ("query_id", "doc_id", "group") if name in table.schema.names]
+        self.names, self.has_queries = tuple(names), "query_id" in keys
+        self.rows: dict[tuple[str, str] | str, int] = {}
+        self.groups: list[str | None] = []
+        blocks: list[Features] = []
+        for batch, location in table.batches(list(dict.fromkeys([*keys, *columns]))):
+            rows = len(batch["doc_id"])
+            features = feature_table({name: batch[name] for name in columns}, rows, location)
+            if columns == [LIST_COLUMN]:
+                listed = table.metadata.get("feature_names")
+                present = listed if isinstance(listed, list) else numbered_names(features.shape[1])
+                features = features[:, matching_columns(present, names, path)]
+            blocks.append(features)
+            ids = [str(one) for one in batch["doc_id"].to_pylist()]
+            queries = [str(one) for one in batch["query_id"].to_pylist()] if self.has_queries else []
+            for row, key in enumerate(zip(queries, ids, strict=True) if queries else ids):
+                if self.rows.setdefault(key, len(self.rows)) != len(self.groups) + row:
+                    problem = "the item stands in the table twice"
+                    at = location.first_row + row
+                    raise InputError(problem, file=path, row=at, column="doc_id", value=key)
+            labels = text_labels(batch["group"], "group", location) if "group" in keys else [None] * rows
+            self.groups += [None if one is None else str(one) for one in labels]
+        self.features = np.concatenate(blocks) if blocks else np.zeros((0, len(names)), np.float32)
+
+    def find(self, query_id: str, ids: Sequence[str]) -> tuple[Features, list[str | None]]:
+        """Return the features and the groups of items; an error names the first that is not there."""
+        try:
+            keys = [(query_id, one) for one in ids] if self.has_queries else ids
+            rows = [self.rows[key] for key in keys]
+        except KeyError as error:
+            problem = "the item is not in the service's table of items; give its features"
+            raise InputError(problem, column="id", value=error.args[0]) from None
+        return self.features[rows], [self.groups[row] for row in rows]

@@ -1,0 +1,35 @@
+"""What the service counts, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Seconds; a ranking takes about one millisecond."""
+
+
+class Metrics:
+    """The counters of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        of = {"registry": self.registry}
+        self.requests = Counter("fultr_requests", "Requests answered", ["path", "status"], **of)
+        self.seconds = Histogram("fultr_request_seconds", "Time to answer", ["path"], buckets=BUCKETS, **of)
+        self.rankings = Counter("fultr_rankings", "Rankings shown", ["policy"], **of)
+        self.clicks = Counter("fultr_clicks", "Clicks sent, by what became of them", ["outcome"], **of)
+        self.failures = Counter("fultr_scoring_failures", "Requests that a policy could not rank", **of)
+        self.lost = Counter("fultr_unrecorded_rankings", "Rankings shown that could not be recorded", **of)
+        self.store_errors = Counter("fultr_store_errors", "Failures to record events", **of)
+        self.reloads = Counter("fultr_reloads", "Policy files that were replaced", ["result"], **of)
+        self.waiting = Gauge("fultr_events_waiting", "Events that wait to be recorded", **of)
+        self.disparity = Gauge(
+            "fultr_disparity", "Disparity of pairs of groups as watched", ["pair", "bound"], **of
+        )
+        self.exposure = Gauge("fultr_exposure_share", "Share of the exposure as watched", ["group"], **of)
+        self.merit = Gauge("fultr_merit_share", "Share of the merit as watched", ["group"], **of)
+        self.alarms = Gauge("fultr_alarms", "Alarms of the watch over events", **of)
+
+    def text(self) -> bytes:
+        """Return all of it in the format of Prometheus."""
+        return generate_latest(self.registry)
