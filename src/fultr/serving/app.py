@@ -66,7 +66,7 @@ class Service:
             settings.events,
             int(settings.accept_clicks * HOUR),
             settings.retention,
-            to_disk=settings.durability is Durability.DISK,
+            settings.durability,
         )
         self.writer = EventWriter(store, self._store_failed, clock)
         self.watch = Watch(settings, self.policies, clock)

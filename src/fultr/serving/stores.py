@@ -49,6 +49,8 @@ OPEN_FILES = 8
 BUSY_SECONDS = 10.0
 """How long to wait for another process that writes the same file, or for an answer of PostgreSQL."""
 
+Execute = Callable[..., Any]
+
 LOCK = 0x66756C74
 """The advisory lock of PostgreSQL under which one service at a time changes the schema."""
 
@@ -100,10 +102,15 @@ class SQLiteStore(Store):
     """
 
     def __init__(
-        self, folder: Path, accepted_for: int = DAY, retention: int | None = None, *, to_disk: bool = False
+        self,
+        folder: Path,
+        accepted_for: int = DAY,
+        retention: int | None = None,
+        durability: Durability = Durability.PROCESS,
     ) -> None:
         super().__init__(accepted_for, retention)
-        self.folder, self.to_disk = make_folder(folder), to_disk
+        self.folder = make_folder(folder)
+        self.synchronous = "FULL" if durability is Durability.DISK else "NORMAL"
         self.files: dict[str, sqlite3.Connection] = {}
         self.policies: dict[str, PolicyLoaded] = {}
 
@@ -142,7 +149,7 @@ class SQLiteStore(Store):
             connection = sqlite3.connect(path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute(f"PRAGMA synchronous = {'FULL' if self.to_disk else 'NORMAL'}")
+                connection.execute(f"PRAGMA synchronous = {self.synchronous}")
                 _migrate(connection.execute, SQLITE, "BEGIN IMMEDIATE", "COMMIT")
                 for policy in self.policies.values():
                     connection.execute(STATEMENTS.policy, policy.row)
@@ -180,13 +187,21 @@ STATEMENTS = statements(SQLITE)
 
 
 class PostgresStore(Store):
-    """Events in a PostgreSQL database, which many services may share."""
+    """Events in a PostgreSQL database, which many services may share.
+
+    They are on its disk when `write` returns. With the durability "none" a server that fails may lose its
+    last moments.
+    """
 
     def __init__(
-        self, url: str, accepted_for: int = DAY, retention: int | None = None, *, to_disk: bool = False
+        self,
+        url: str,
+        accepted_for: int = DAY,
+        retention: int | None = None,
+        durability: Durability = Durability.PROCESS,
     ) -> None:
         super().__init__(accepted_for, retention)
-        self.url, self.to_disk = url, to_disk
+        self.url, self.synchronous = url, "off" if durability is Durability.NONE else "on"
         self.connection: Any = None
         self.policies: dict[str, PolicyLoaded] = {}
         self._connected()
@@ -200,16 +215,20 @@ class PostgresStore(Store):
             connection = psycopg.connect(
                 self.url, connect_timeout=int(BUSY_SECONDS), prepare_threshold=None, autocommit=True
             )
-            # "off" means that the system may lose the last moments, and never that they are torn
-            commit = "on" if self.to_disk else "off"
-            connection.execute(f"SET synchronous_commit = {commit}")
-            connection.execute(f"SET statement_timeout = {int(1000 * BUSY_SECONDS)}")
-            begin = f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})"
-            _migrate(connection.execute, POSTGRES, begin, "COMMIT")
-            for policy in self.policies.values():
-                connection.execute(OF_POSTGRES.policy, policy.row)
+            try:
+                self._set_up(connection.execute)
+            except BaseException:
+                connection.close()
+                raise
         self.connection = connection
         return connection
+
+    def _set_up(self, execute: Execute) -> None:
+        execute(f"SET synchronous_commit = {self.synchronous}")
+        execute(f"SET statement_timeout = {int(1000 * BUSY_SECONDS)}")
+        _migrate(execute, POSTGRES, f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})", "COMMIT")
+        for policy in self.policies.values():
+            execute(OF_POSTGRES.policy, policy.row)
 
     def write(self, events: Sequence[Event]) -> list[Answer]:
         """Record events in one transaction; a lost connection is made anew by the next call."""
@@ -244,17 +263,17 @@ OF_POSTGRES = statements(POSTGRES)
 
 
 def open_store(
-    events: str | Path, accepted_for: int = DAY, retention: int | None = None, *, to_disk: bool = False
+    events: str | Path,
+    accepted_for: int = DAY,
+    retention: int | None = None,
+    durability: Durability = Durability.PROCESS,
 ) -> Store:
     """Open a folder of SQLite files, or a PostgreSQL database by its URL."""
     if str(events).startswith(("postgresql://", "postgres://")):
-        return PostgresStore(str(events), accepted_for, retention, to_disk=to_disk)
+        return PostgresStore(str(events), accepted_for, retention, durability)
     if "://" in str(events):
         raise InputError("events go to a folder, or to a postgresql:// address", value=str(events))
-    return SQLiteStore(Path(events), accepted_for, retention, to_disk=to_disk)
-
-
-Execute = Callable[..., Any]
+    return SQLiteStore(Path(events), accepted_for, retention, durability)
 
 
 def _record(execute: Execute, event: Event, of: Any, accepted_for: int) -> Answer:
