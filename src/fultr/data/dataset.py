@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
 from fultr.click_model import PositionBias
+from fultr.data.categories import as_category_names, joined_categories, with_categories
 from fultr.data.fields import (
     as_features,
     as_groups,
@@ -36,7 +37,7 @@ from fultr.data.ids import (
 )
 from fultr.errors import InputError
 
-NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source")
+NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source", "category_names", "allows_missing")
 """The fields of a dataset that are no columns."""
 
 
@@ -71,6 +72,10 @@ class RankingDataset:
         Free text for each row, kept when the data is written.
     source
         What the data is and where it comes from, in a few words.
+    category_names
+        For each feature that holds categories and no numbers: what its codes 0, 1, ... stand for.
+    allows_missing
+        Whether features may be missing, NaN. Only a policy that fills them in can be trained on such data.
 
     Examples
     --------
@@ -90,6 +95,8 @@ class RankingDataset:
     group_columns: tuple[int, ...]
     comment: Ids | None
     source: str
+    category_names: dict[str, tuple[str, ...]]
+    allows_missing: bool
 
     def __init__(
         self,
@@ -105,9 +112,11 @@ class RankingDataset:
         group_columns: Sequence[int] = (),
         comment: ArrayLike | None = None,
         source: str = "",
+        category_names: Mapping[str, Sequence[str]] | None = None,
+        allows_missing: bool = False,
     ) -> None:
         names = names_of(feature_names, "feature_names") or column_names_of(features)
-        table = as_features(features, names)
+        table = as_features(features, names, allows_missing=allows_missing)
         rows, width = table.shape
         names = names or numbered_names(width)
         if len(names) != width or len(set(names)) != width:
@@ -130,6 +139,8 @@ class RankingDataset:
             group_columns=columns,
             comment=as_ids_of(comment, "comment", rows, "rows"),
             source=source,
+            category_names=as_category_names(category_names or {}, table, names),
+            allows_missing=allows_missing,
         )
         repeat = None if self.doc_id is None else first_repeat(self.list_of_row, codes_of(self.doc_id))
         if repeat is not None and self.doc_id is not None:
@@ -145,7 +156,7 @@ class RankingDataset:
         """
         query = as_ids(qid, "qid")
         names = names_of(columns.pop("feature_names", ()), "feature_names") or column_names_of(features)
-        table = as_features(features, names)
+        table = as_features(features, names, allows_missing=columns.get("allows_missing", False))
         order, offsets, first = rows_in_lists(codes_of(query))
         for name, column in {"qid": query, "features": table, **columns}.items():
             if name in ("qid", "features", "group", "relevance", "doc_id", "comment") and column is not None:
@@ -289,6 +300,14 @@ class RankingDataset:
         checked_number(threshold, "threshold", "must be a number", lambda given: given == given)
         return replace(self, relevance=(self.relevance >= threshold).astype(np.float32))
 
+    def check_numeric(self, use: str) -> None:
+        """Refuse categories and missing values where features are to be complete numbers."""
+        missing = np.isnan(self.features).any(axis=0) if self.allows_missing else np.zeros(0)
+        unusable = [*self.category_names, *(self.feature_names[column] for column in np.flatnonzero(missing))]
+        if unusable:
+            problem = f"{use} has no categories and no missing features; leave the column out, or encode it"
+            raise InputError(problem, column=unusable[0])
+
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each item; see `frame_of_lists`."""
         return frame_of_lists(self)
@@ -310,6 +329,12 @@ class RankingDataset:
             "group_columns": [self.feature_names[column] for column in self.group_columns],
             "groups": {},
         }
+        if self.category_names:
+            summary["categories"] = {name: len(texts) for name, texts in self.category_names.items()}
+        if self.allows_missing:
+            missing = np.isnan(self.features).sum(axis=0).tolist()
+            named = zip(self.feature_names, missing, strict=True)
+            summary["missing"] = {name: number for name, number in named if number}
         if self.relevance is not None:
             summary["relevance_mean"] = _mean(self.relevance)
             summary["relevance_max"] = float(self.relevance.max(initial=0.0))
@@ -341,6 +366,8 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
     # one place more than names, so that the unknown group, -1, maps to itself
     recode = [np.array([names.index(name) for name in part.group_names] + [UNKNOWN_GROUP]) for part in parts]
 
+    categories = joined_categories([part.category_names for part in parts])
+
     def joined(column: str) -> NDArray[Any] | None:
         values = [getattr(part, column) for part in parts]
         if any(value is None for value in values):
@@ -350,7 +377,12 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
         return np.concatenate(values)
 
     return RankingDataset(
-        features=np.concatenate([part.features for part in parts]),
+        features=np.concatenate(
+            [
+                with_categories(part.features, part.feature_names, part.category_names, categories)
+                for part in parts
+            ]
+        ),
         offsets=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
         group=np.concatenate([code[part.group] for code, part in zip(recode, parts, strict=True)]),
         group_names=names,
@@ -361,6 +393,8 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
         group_columns=tuple(sorted({column for part in parts for column in part.group_columns})),
         comment=joined("comment"),
         source=" + ".join(dict.fromkeys(part.source for part in parts if part.source)),
+        category_names=categories,
+        allows_missing=any(part.allows_missing for part in parts),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.data.categories import differ
 from fultr.data.counts import Cells, Counts
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
@@ -78,7 +79,7 @@ def item_table(data: RankingDataset, of_lists: NDArray[np.int64], of_rows: NDArr
     query = np.repeat(of_lists, data.lengths)
     same = first_equals(query, of_rows)
     first, again = np.unique(same), np.flatnonzero(same != np.arange(same.size))
-    differs = (data.features[again] != data.features[same[again]]).any(axis=1)
+    differs = differ(data.features[again], data.features[same[again]]).any(axis=1)
     differs |= data.group[again] != data.group[same[again]]
     if differs.any():
         row = int(again[np.argmax(differs)])
