@@ -100,9 +100,7 @@ def test_events_are_recorded_once(place: str) -> None:
     assert str(log.timestamp[0]) == "2026-11-18T11:06:40.000000"
 
 
-def test_the_command_counts_events(
-    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_counts_events(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(place)
     store.write([POLICY, impression(0), impression(1, NOON + DAY), impression(2, NOON + DAY, policy="xyz")])
     store.write([PolicyLoaded("xyz", NOON, FEATURES, ()), Clicks(impression(0).ranking_id, NOON, ("d1",))])
@@ -114,7 +112,10 @@ def test_the_command_counts_events(
     counts = fultr.read_counts(out)
     assert counts.context_values == ("abc", "xyz")
     if not place.startswith("postgresql"):
-        assert [file.name for file in counts.files] == ["events-2026-11-18.sqlite", "events-2026-11-19.sqlite"]
+        assert [file.name for file in counts.files] == [
+            "events-2026-11-18.sqlite",
+            "events-2026-11-19.sqlite",
+        ]
         with pytest.raises(InputError, match="counted twice"):
             fultr.count([place, out], context="policy")
 
@@ -145,10 +146,13 @@ def test_features_come_from_a_table_of_items_in_the_database(server: Server) -> 
     store.write([POLICY, first, Clicks(first.ranking_id, NOON, ("d1",))])
     store.close()
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute('CREATE TABLE items (doc_id text, "group" text, salary real, stars int, note text)')
+        connection.execute(
+            'CREATE TABLE items (doc_id text, "group" text, salary real, stars int, note text)'
+        )
         for number in range(3):
             connection.execute(
-                "INSERT INTO items VALUES (%s, %s, %s, %s, 'x')", (f"d{number}", "ab"[number % 2], number / 2, 5)
+                "INSERT INTO items VALUES (%s, %s, %s, %s, 'x')",
+                (f"d{number}", "ab"[number % 2], number / 2, 5),
             )
         with pytest.raises(InputError, match=r"missing in the table items.*'d3'"):
             fultr.count(url)
@@ -275,7 +279,9 @@ def test_the_database_may_go_and_come_back(server: Server) -> None:
 def test_ids_are_data_and_never_statements(place: str) -> None:
     nasty = ["'; DROP TABLE impressions; --", '"}]', "\u202e\x1b[31m", "Ω≠<script>", "%s", "?"]
     store = open_store(place)
-    event = impression(0, doc_ids=json.dumps(nasty), groups=json.dumps(nasty), features=None, query_id=nasty[0])
+    event = impression(
+        0, doc_ids=json.dumps(nasty), groups=json.dumps(nasty), features=None, query_id=nasty[0]
+    )
     store.write([POLICY, event, Clicks(event.ranking_id, NOON, (nasty[0],), click_id=nasty[1])])
     store.close()
     log = fultr.read_log(place)

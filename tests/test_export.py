@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import fultr
@@ -46,6 +49,32 @@ def test_another_runtime_gives_the_same_scores(saved: dict[str, Path], tmp_path:
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["features"]) == list(policy.feature_names)
     assert json.loads(about["groups"]) == list(policy.group_names)
+
+
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_categories_and_missing_values_are_encoded_within(tmp_path: Path, missing: str) -> None:
+    from tests.test_feature_encoding import COLOURS, PRICES, trained
+
+    full = trained(missing, model="mlp", hidden=(4,))
+    model, _ = export_onnx(fultr.save(full, tmp_path / "policy"), tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(model))
+    categories = json.loads(session.get_modelmeta().custom_metadata_map["categories"])
+    colours = ["violet", *COLOURS[1:]]
+    given = {"price": PRICES, "colour": colours, "remote": [True, False] * 3}
+    with pytest.warns(fultr.FultrWarning, match="violet"):
+        expected = full.predict(pl.DataFrame(given))
+
+    def code(name: str, value: Any) -> float:
+        if value is None:
+            return math.nan
+        text = str(value).lower() if isinstance(value, bool) else value
+        if name not in categories:
+            return float(text)
+        return float(categories[name].index(text)) if text in categories[name] else -1.0
+
+    columns = [[code(name, value) for value in given[name]] for name in full.feature_names_in_]
+    rows = np.array(columns, np.float32).T
+    np.testing.assert_allclose(session.run(None, {"features": rows})[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_card_says_what_the_model_is(

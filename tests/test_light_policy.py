@@ -92,9 +92,7 @@ def test_a_ranking_follows_its_seed(saved: dict[str, Path]) -> None:
 
 def test_a_seed_means_the_same_everywhere() -> None:
     """Pages that were shown must not change with a version of a library."""
-    np.testing.assert_allclose(
-        waiting_times(3, "a session"), [0.51940706, 0.81671514, 1.25372127], rtol=1e-7
-    )
+    np.testing.assert_allclose(waiting_times(3, "a session"), [0.51940706, 0.81671514, 1.25372127], rtol=1e-7)
 
 
 @pytest.mark.statistical
@@ -151,6 +149,8 @@ def test_damaged_trees_are_refused_before_they_are_walked(saved: dict[str, Path]
         ("feature", circle + 4),
         ("value", file.tensors["scorer.value"][:-1]),
     ):
-        other = write_policy_file(tmp_path / "other", {**file.tensors, f"scorer.{name}": values}, file.content)
+        other = write_policy_file(
+            tmp_path / "other", {**file.tensors, f"scorer.{name}": values}, file.content
+        )
         with pytest.raises(InputError, match="children must be later nodes"):
             load_policy(other)

@@ -14,17 +14,18 @@ import numpy as np
 import pytest
 
 import fultr
-from fultr import InputError
+from fultr import FairRanker, InputError
 from tests.served_policies import FEATURES, candidates, linear_policy
 
 pytest.importorskip("starlette")
 
 from fultr.serving.events import DAY
 from fultr.serving.openapi import openapi
-from fultr.serving.requests import RankRequest
+from fultr.serving.requests import RankRequest, rank_request
 from fultr.serving.settings import Durability, Fallback, ServiceSettings
 from fultr.serving.stores import StoreError
 from tests.asgi import NOON, Client, Clock, with_service
+from tests.training_tasks import BIAS
 
 
 @pytest.fixture
@@ -105,10 +106,13 @@ WRONG_FEATURES = {
         {"salary": 1.0, "distance": 2.0, "age": 3.0, "height": 4.0},
         "'height': the feature of candidate 'job-1' is none",
     ),
-    "other": ({"salary": 1.0, "distance": 2.0, "ages": 3.0}, "'age': the feature of candidate 'job-1' is missing"),
-    "text": ({"salary": "much", "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 2, 'job-1'"),
-    "null": ({"salary": None, "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 2, 'job-1'"),
-    "flag": ({"salary": True, "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 2, 'job-1'"),
+    "other": (
+        {"salary": 1.0, "distance": 2.0, "ages": 3.0},
+        "'age': the feature of candidate 'job-1' is missing",
+    ),
+    "text": ({"salary": "much", "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 'job-1'"),
+    "null": ({"salary": None, "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 'job-1'"),
+    "list": ({"salary": [1.0], "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 2, 'job-1'"),
     "huge": ({"salary": 1e300, "distance": 2.0, "age": 3.0}, "'salary': the feature of candidate 'job-1'"),
     "short": ([1.0, 2.0], "must be 3 numbers"),
     "none": (None, "are missing, and the service has no table"),
@@ -185,7 +189,13 @@ def test_clicks_count_once_and_say_what_is_wrong(policy: Path) -> None:
         clock.now = NOON - DAY  # a clock that goes backwards
         assert (await client.click({**of, "positions": [1]})).json["new"] == 0
         text = (await client.ask("GET", "/metrics")).body.decode()
-        for outcome, number in (("recorded", 3), ("repeated", 3), ("unknown", 2), ("late", 1), ("not shown", 2)):
+        for outcome, number in (
+            ("recorded", 3),
+            ("repeated", 3),
+            ("unknown", 2),
+            ("late", 1),
+            ("not shown", 2),
+        ):
             assert f'fultr_clicks_total{{outcome="{outcome}"}} {number}.0' in text
 
     with_service(settings(policy, accept_clicks=2.0), work, clock)
@@ -301,13 +311,64 @@ def test_a_table_of_items_spares_features(policy: Path, tmp_path: Path) -> None:
     with_service(settings(policy, items=tmp_path / "items.parquet"), work)
 
 
+def test_categories_and_missing_values_are_given_as_they_are(tmp_path: Path) -> None:
+    import polars as pl
+
+    from tests.test_feature_encoding import COLOURS, PRICES, trained
+
+    full = trained("indicator", hidden=(4,), model="mlp")
+    path = fultr.save(full, tmp_path / "policy")
+    colours = ["violet", *COLOURS[1:]]  # a colour that the training did not have
+    with pytest.warns(fultr.FultrWarning, match="violet"):
+        expected = full.predict(
+            pl.DataFrame({"price": PRICES, "colour": colours, "remote": [True, False] * 3})
+        )
+    given = [
+        {"id": f"{number}", "features": {"price": price, "colour": colour, "remote": number % 2 == 0}}
+        for number, (price, colour) in enumerate(zip(PRICES, colours, strict=True))
+    ]
+    names = list(full.feature_names_in_)
+    vectors = [{**one, "features": [one["features"][name] for name in names]} for one in given]  # type: ignore[index]
+    pl.DataFrame(
+        {"doc_id": [f"{number}" for number in range(6)], "price": PRICES, "colour": colours}
+        | {"remote": [True, False] * 3}
+    ).write_parquet(tmp_path / "items.parquet")
+
+    async def work(client: Client) -> None:
+        policies = client.service.policies
+        for candidates_given in (given, vectors):
+            asked = rank_request(json.dumps({"query_id": "q", "candidates": candidates_given}).encode())
+            rows = policies.reader.rows(asked.candidates)
+            scores = policies.shown[0].policy.scores(rows, None, policies.shown[0].category_names)
+            np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+        for n in range(5):
+            ranked = await client.rank({"query_id": f"q{n}", "candidates": given, "session": "s"})
+            await client.click({"ranking_id": ranked["ranking_id"], "positions": [1]})
+            if policies.items is not None:
+                ids = [{"id": one["id"]} for one in given]
+                by_id = await client.rank({"query_id": f"q{n}", "candidates": ids, "session": "s"})
+                assert by_id["ids"] == ranked["ids"]
+
+    with_service(settings(path, items=tmp_path / "items.parquet", events=tmp_path / "other"), work)
+    with_service(settings(path), work)
+    counts = fultr.count(tmp_path / "events", keep_missing=True)
+    assert counts.data.category_names["colour"] == ("blue", "green", "red", "(other)")
+    again = FairRanker(0.0, missing="mean", l2=0.1, folds=0, position_bias=BIAS).fit(counts)
+    assert again.encoding_.categories == ("colour", "remote")
+
+
 def test_the_token_is_asked_of_all_but_the_probes(policy: Path) -> None:
     token = "a secret of 20 signs"
 
     async def work(client: Client) -> None:
         asked = {"query_id": "q", "candidates": candidates()}
         for headers in ({}, {"Authorization": token}, {"Authorization": f"Bearer {token}!"}):
-            for method, path in (("POST", "/rank"), ("POST", "/clicks"), ("GET", "/metrics"), ("GET", "/monitor")):
+            for method, path in (
+                ("POST", "/rank"),
+                ("POST", "/clicks"),
+                ("GET", "/metrics"),
+                ("GET", "/monitor"),
+            ):
                 answer = await client.ask(method, path, asked, headers=headers)
                 assert answer.status == 401, path
         await client.rank(asked, headers={"Authorization": f"Bearer {token}"})

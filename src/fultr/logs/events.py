@@ -83,7 +83,9 @@ class _SQLite:
     @contextmanager
     def rows(self, statement: str) -> Iterator[Iterator[tuple[Any, ...]]]:
         try:
-            with closing(sqlite3.connect(f"{Path(self.name).resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            with closing(
+                sqlite3.connect(f"{Path(self.name).resolve().as_uri()}?mode=ro", uri=True)
+            ) as connection:
                 yield iter(connection.execute(statement))
         except sqlite3.Error as error:
             raise InputError(f"is no file of events that can be read: {error}", file=self.name) from None
@@ -134,11 +136,17 @@ def _table(database: _SQLite | _Postgres) -> Any:
         if "group" in items.columns:
             schema["group"] = pa.string()
     elif with_features == impressions:
-        if len({tuple(names) for names in named}) != 1:
+        if any(other != named[0] for other in named):
             problem = "the policies of these events have different features; name a table of items"
             raise InputError(problem, file=database.file, column="features", options=["items"])
         schema[LIST_COLUMN] = pa.list_(pa.float32(), len(named[0]))
-        metadata["feature_names"] = named[0]
+        is_plain = [isinstance(one, str) for one in named[0]]
+        metadata["feature_names"] = [
+            one if plain else one["name"] for one, plain in zip(named[0], is_plain, strict=True)
+        ]
+        categories = [one for one, plain in zip(named[0], is_plain, strict=True) if not plain]
+        if categories:
+            metadata["category_names"] = {one["name"]: one["categories"] for one in categories}
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         first = 1

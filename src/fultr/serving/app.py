@@ -93,8 +93,11 @@ class Service:
         now = self.clock()
         for slot in self.policies.slots:
             of = slot.policy
-            self.writer.record_later(PolicyLoaded(of.version, now, of.feature_names, of.group_names))
-        self.writer.record_later(PolicyLoaded(FALLBACK, now, self.policies.reader.names, ()))
+            self.writer.record_later(
+                PolicyLoaded(of.version, now, of.feature_names, of.group_names, slot.category_names)
+            )
+        reader = self.policies.reader
+        self.writer.record_later(PolicyLoaded(FALLBACK, now, reader.names, (), reader.category_names))
 
     async def _reload(self) -> None:
         while self.settings.reload_seconds > 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -62,11 +63,16 @@ class PolicyLoaded:
     time: int
     features: tuple[str, ...]
     groups: tuple[str, ...]
+    category_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def row(self) -> tuple[object, ...]:
         """The row of the table of policies."""
-        return self.version, self.time, json.dumps(self.features), json.dumps(self.groups)
+        features: list[object] = [
+            {"name": name, "categories": self.category_names[name]} if name in self.category_names else name
+            for name in self.features
+        ]
+        return self.version, self.time, json.dumps(features), json.dumps(self.groups)
 
 
 Event = Impression | Clicks | PolicyLoaded

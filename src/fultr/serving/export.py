@@ -15,18 +15,23 @@ from numpy.typing import NDArray
 from fultr.arguments import finite_number
 from fultr.errors import FultrError, InputError
 from fultr.files import atomic_write, write_text, written_together
-from fultr.serving.light_policy import layers_of, load_policy, scorer_weights
+from fultr.serving.light_policy import encoding_of, layers_of, load_policy, scorer_weights
 from fultr.training.policy_fields import checked_scaling
 from fultr.training.policy_files import PolicyFile, read_policy_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+    from fultr.policy.feature_encoding import FeatureEncoding
+
 OPSET = 17
 """The version of ONNX's operators: old enough for runtimes of 2022 and later."""
 
 IR_VERSION = 8
 """The version of ONNX's file format that came with these operators."""
+
+FLOAT, BOOL = 1, 9
+"""The numbers of types in ONNX."""
 
 INTENDED_USE = (
     "Scores for one list of candidates at a time. Rankings are to be drawn from the Plackett-Luce model of"
@@ -41,6 +46,8 @@ def export_onnx(policy: str | Path, out: str | Path) -> tuple[Path, Path]:
     The model takes `features`, (items, d) float32 in the order of its metadata `features`, and returns
     `scores`, (items). Scaling, hidden columns and the temperature are within. A policy with an offset for
     each group also takes `group`, (items) int64: the index in its metadata `groups`, -1 for an unknown one.
+    A feature of categories is the index in its list of the metadata `categories`, -1 for another category;
+    NaN is a missing value where the policy takes one.
     """
     out = Path(out)
     if out.suffix.lower() != ".onnx":
@@ -71,7 +78,8 @@ def model_card(file: PolicyFile, onnx_sha256: str | None = None) -> dict[str, An
         "model": content["model"],
         "intended_use": INTENDED_USE,
         "features": content["features"],
-        "hidden_features": [content["features"][column] for column in content["hidden_columns"]],
+        "encoding": content.get("encoding"),
+        "hidden_columns": content["hidden_columns"],
         "groups": content["groups"],
         "offsets": content.get("offsets", {}),
         "limits": {name: settings[name] for name in names if name in settings},
@@ -118,6 +126,10 @@ def _model(file: PolicyFile) -> ModelProto:
         producer_version=file.fultr_version,
     )
     about = {name: json.dumps(content[name], ensure_ascii=False) for name in ("features", "groups")}
+    encoding = encoding_of(content)
+    if encoding is not None:
+        categories = {column.name: column.categories for column in encoding.columns if column.categories}
+        about["categories"] = json.dumps(categories, ensure_ascii=False)
     helper.set_model_props(model, {**about, "policy_sha256": file.sha256, "intended_use": INTENDED_USE})
     checker.check_model(model, full_check=True)
     return model
@@ -139,21 +151,22 @@ class _Graph:
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values, kind), name))
         return name
 
-    def add(self, operator: str, *inputs: str, output: str = "") -> str:
+    def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
         """Add a node, and return the name of what it computes."""
         from onnx import helper
 
         name = output or f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name]))
+        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
 
 def _scores(graph: _Graph, file: PolicyFile) -> str:
     """Add what goes from `features` to scores, as the torch modules compute them; return the name."""
-    content = file.content
-    width = len(content["features"])
+    content, encoding = file.content, encoding_of(file.content)
+    rows = "features" if encoding is None else _encoded(graph, encoding)
+    width = len(content["features"]) if encoding is None else len(encoding.output_names)
     mean, scale = checked_scaling(file.tensors, "scaling.", width)
-    rows = graph.add("Div", graph.add("Sub", "features", graph.constant(mean)), graph.constant(scale))
+    rows = graph.add("Div", graph.add("Sub", rows, graph.constant(mean)), graph.constant(scale))
     if content["hidden_columns"]:
         hidden = np.zeros(width, dtype=bool)
         hidden[content["hidden_columns"]] = True
@@ -168,6 +181,30 @@ def _scores(graph: _Graph, file: PolicyFile) -> str:
         scores = graph.add("Add", scores, graph.constant(np.array(shift)))
     scores = graph.add("Div", scores, graph.constant(np.array(_number(content, "temperature", 1.0))))
     return graph.add("Sigmoid", scores) if content.get("probability") else scores
+
+
+def _encoded(graph: _Graph, encoding: FeatureEncoding) -> str:
+    """Add what makes numbers of categories and missing values, as `FeatureEncoding.apply` does."""
+    blocks = []
+    for index, column in enumerate(encoding.columns):
+        values = graph.add("Gather", "features", graph.constant(np.array([index])), axis=1)
+        is_missing = graph.add("IsNaN", values)
+        means = graph.constant(np.array([column.means]))
+        indicator = encoding.missing == "indicator" and column.was_missing
+        if column.categories:
+            codes = graph.constant(np.arange(len(column.categories), dtype=np.float64)[None])
+            is_code = graph.add("Equal", values, codes)
+            ones = graph.add("Cast", is_code, to=FLOAT)
+            is_known = graph.add("Cast", graph.add("ReduceMax", ones, axes=[1]), to=BOOL)
+            block = graph.add("Where", is_known, ones, means)
+            if indicator:
+                block = graph.add("Where", is_missing, graph.constant(np.zeros((1, 1))), block)
+        else:
+            block = graph.add("Where", is_missing, means, values)
+        blocks.append(block)
+        if indicator:
+            blocks.append(graph.add("Cast", is_missing, to=FLOAT))
+    return graph.add("Concat", *blocks, axis=1)
 
 
 def _number(content: Mapping[str, Any], name: str, default: float) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,9 @@ from fultr.training.policy_fields import (
     checked_widths,
 )
 from fultr.training.policy_files import read_policy_file
+
+if TYPE_CHECKING:
+    from fultr.policy.feature_encoding import FeatureEncoding
 
 Array = NDArray[np.float64]
 
@@ -65,6 +68,8 @@ class LightPolicy:
         The first 12 digits of the SHA-256 of the file: which policy made a ranking.
     content
         What the file says of the policy.
+    encoding
+        What becomes of categories and missing values before the scorer; None if there are none.
     """
 
     scorer: LightScorer
@@ -74,9 +79,38 @@ class LightPolicy:
     stochastic: bool = True
     version: str = ""
     content: Mapping[str, Any] = field(default_factory=dict)
+    encoding: FeatureEncoding | None = None
 
-    def scores(self, features: NDArray[np.float32], groups: Sequence[str | None] | None = None) -> Array:
-        """Return the score of each item; `groups` are needed where the policy has an offset for each."""
+    @property
+    def category_names(self) -> dict[str, tuple[str, ...]]:
+        """The categories of the training, of each feature that holds any."""
+        columns = () if self.encoding is None else self.encoding.columns
+        return {column.name: column.categories for column in columns if column.categories}
+
+    @property
+    def allows_missing(self) -> bool:
+        """Whether features may be missing (NaN)."""
+        return self.encoding is not None and self.encoding.missing is not None
+
+    def scores(
+        self,
+        features: NDArray[np.float32],
+        groups: Sequence[str | None] | None = None,
+        category_names: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Array:
+        """Return the score of each item.
+
+        Parameters
+        ----------
+        features
+            A row for each item; codes of categories, and NaN where a value is missing.
+        groups
+            The group of each item; needed where the policy has an offset for each.
+        category_names
+            What the codes of categories stand for; by default those of the training, in their order.
+        """
+        if self.encoding is not None:
+            features = self._encoded(self.encoding, features, category_names)
         scores = self.scorer(features)
         if self.offsets:
             if groups is None:
@@ -84,6 +118,23 @@ class LightPolicy:
                 raise InputError(problem, column="group")
             scores = scores + [self.offsets.get(group or "", 0.0) for group in groups]
         return scores
+
+    def _encoded(
+        self,
+        encoding: FeatureEncoding,
+        features: NDArray[np.float32],
+        category_names: Mapping[str, tuple[str, ...]] | None,
+    ) -> NDArray[np.float32]:
+        from fultr.data.dataset import RankingDataset
+
+        rows = RankingDataset(
+            features,
+            np.array([0, features.shape[0]]),
+            feature_names=self.feature_names,
+            category_names=self.category_names if category_names is None else dict(category_names),
+            allows_missing=True,
+        )
+        return encoding.apply(rows).features
 
     def rank_one(
         self,
@@ -98,7 +149,8 @@ class LightPolicy:
         Parameters
         ----------
         items
-            Features, a row for each item and a column for each of `feature_names`, in that order.
+            Features, a row for each item and a column for each of `feature_names`, in that order: numbers,
+            codes of `category_names`, and NaN where a value is missing.
         top_k
             Return only the first so many.
         seed
@@ -119,7 +171,7 @@ class LightPolicy:
     def _check_finite(self, features: NDArray[np.float32], scores: Array) -> None:
         """Refuse what has no finite score; name the feature if it is one that is to blame."""
         wrong = np.argwhere(~np.isfinite(features))
-        if wrong.size:
+        if wrong.size and not self.allows_missing:
             row, column = wrong[0]
             problem, name = "must be a finite number", self.feature_names[column]
             raise InputError(problem, row=row + 1, column=name, value=features[row, column])
@@ -155,8 +207,10 @@ def _policy_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], versio
         raise InputError(problem, column="ranker", value=kind)
     features = checked_names(content["features"], "features")
     groups = checked_names(content["groups"], "groups")
-    hidden = checked_hidden(content["hidden_columns"], len(features))
-    preparation = Preparation(*checked_scaling(tensors, "scaling.", len(features)), tuple(hidden))
+    encoding = encoding_of(content)
+    width = len(features) if encoding is None else len(encoding.output_names)
+    hidden = checked_hidden(content["hidden_columns"], width)
+    preparation = Preparation(*checked_scaling(tensors, "scaling.", width), tuple(hidden))
     constant = content.get("constant")
     return LightPolicy(
         with_affine(
@@ -171,7 +225,20 @@ def _policy_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], versio
         kind in DRAWN,
         version,
         content,
+        encoding,
     )
+
+
+def encoding_of(content: Mapping[str, Any]) -> FeatureEncoding | None:
+    """Return what a policy makes of categories and missing values; most have neither."""
+    if "encoding" not in content:
+        return None
+    from fultr.policy.feature_encoding import FeatureEncoding
+
+    encoding = FeatureEncoding.from_dict(content["encoding"])
+    if list(encoding.names) != content["features"]:
+        raise InputError("must be of the features of the policy", column="encoding")
+    return encoding
 
 
 def _scorer_of(
@@ -185,6 +252,10 @@ def _scorer_of(
         return linear_scores(_shaped(weights, "weight", width), preparation)
     if kind == "mlp":
         return network_scores(layers_of(about, weights), preparation)
+    arrays = {name.removeprefix("trees.") for name in weights if not name.startswith("linear.")}
+    if kind in ("trees", "linear+trees") and arrays != set(TREE_ARRAYS):
+        problem = "these trees can only be scored by fultr.load"
+        raise InputError(problem, column="model.kind", value=sorted(arrays ^ set(TREE_ARRAYS)))
     if kind == "trees":
         return TreeScores({name: weights[name] for name in TREE_ARRAYS}, preparation)
     if kind == "linear+trees":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -46,13 +46,15 @@ class Slot:
     stamp: Stamp
     columns: NDArray[np.intp] | None = None
     """Where its features are among those of all policies; None if they are the same."""
+    category_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the codes of its categories stand for in what it is given."""
 
     def ranking(
         self, features: Features, groups: Sequence[str | None], ids: Sequence[str], seed: str | None
     ) -> NDArray[np.intp]:
         """Draw a ranking; with a seed it does not depend on the order in which candidates come."""
         own = features if self.columns is None else features[:, self.columns]
-        scores = self.policy.scores(own, groups)
+        scores = self.policy.scores(own, groups, self.category_names)
         if not np.isfinite(scores).all():
             raise FultrError(f"policy {self.policy.version} gives a score that is not finite")
         if not self.policy.stochastic:
@@ -100,7 +102,7 @@ class Policies:
         self.items: ItemTable | None = None
         self._set_features()
         if items is not None:
-            self.items = ItemTable(items, self.reader.names)
+            self.items = ItemTable(items, self.reader)
 
     @property
     def slots(self) -> list[Slot]:
@@ -112,10 +114,21 @@ class Policies:
         names = tuple(dict.fromkeys(name for slot in self.slots for name in slot.policy.feature_names))
         if self.items is not None:
             names = self.items.names
-        self.reader = FeatureReader(names)
+        categories: dict[str, dict[str, None]] = {}
+        for slot in self.slots:
+            for name, texts in slot.policy.category_names.items():
+                categories.setdefault(name, {}).update(dict.fromkeys(texts))
+        self.reader = FeatureReader(
+            names,
+            {name: tuple(texts) for name, texts in categories.items()},
+            allows_missing=all(slot.policy.allows_missing for slot in self.slots),
+        )
         for slot in self.slots:
             own = slot.policy.feature_names
             slot.columns = None if own == names else np.array([names.index(name) for name in own])
+            slot.category_names = {
+                name: texts for name, texts in self.reader.category_names.items() if name in own
+            }
 
     def choose(self, session: str | None) -> Slot:
         """Return the policy of a session, always the same one; without a session, of one request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -30,8 +30,9 @@ class Candidate(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """An item that may be shown."""
 
     id: Text
-    features: list[float] | dict[str, float] | None = None
-    """In the order of the policy, or by name; left out where the service has a table of items."""
+    features: list[float | bool | str | None] | dict[str, float | bool | str | None] | None = None
+    """In the order of the policy, or by name; left out where the service has a table of items. Categories are
+    text, and null is a missing value where the policy takes one."""
     group: Text | None = None
 
 
@@ -126,66 +127,98 @@ def _check_text(texts: Sequence[str]) -> None:
             raise InputError("text must be Unicode; half of a character is none") from None
 
 
-class FeatureReader:
-    """Brings features of candidates, by name or in order, into the order of a policy."""
+OTHER = "(other)"
+"""What stands for a category that no policy knows."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        self.number = len(self.names)
-        self._pack = struct.Struct(f"<{self.number}f").pack
-        get = itemgetter(*self.names) if self.number > 1 else None
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class FeatureReader:
+    """Brings features of candidates, by name or in order, into rows of numbers.
+
+    Parameters
+    ----------
+    names
+        The features, in order.
+    category_names
+        The categories of each feature that holds any; another one counts as `OTHER`.
+    allows_missing
+        Whether a feature may be null.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        category_names: Mapping[str, Sequence[str]] | None = None,
+        *,
+        allows_missing: bool = False,
+    ) -> None:
+        self.names, self.allows_missing = tuple(names), allows_missing
+        given = category_names or {}
+        self.category_names = {name: (*given[name], OTHER) for name in self.names if name in given}
+        self._codes = {
+            name: {text: code for code, text in enumerate(texts)}
+            for name, texts in self.category_names.items()
+        }
+        self._pack = struct.Struct(f"<{len(self.names)}f").pack
+        get = itemgetter(*self.names) if len(self.names) > 1 else None
         self._values = get or (lambda given: (given[self.names[0]],))
 
     def rows(self, candidates: Sequence[Candidate]) -> Features:
         """Return the features, a row for each candidate; an error names the candidate and the feature."""
-        pack, values, number = self._pack, self._values, self.number
-        try:
-            packed = b"".join(
-                [
-                    pack(*given) if type(given := one.features) is list else pack(*values(given))
-                    for one in candidates
-                    if given_length(one.features) == number or _mismatch(one, self.names)
-                ]
-            )
-        except (KeyError, struct.error, OverflowError, TypeError):
-            for one in candidates:
-                _check_features(one, self.names)
-            raise
-        return np.frombuffer(packed, "<f4").reshape(len(candidates), number)
+        if self._codes or self.allows_missing:
+            rows = [[self._number(*pair, one) for pair in self._pairs(one)] for one in candidates]
+            return np.array(rows, "<f4")
+        pack, values, number = self._pack, self._values, len(self.names)
+        packed = []
+        for one in candidates:
+            given = one.features
+            try:
+                row = pack(*given) if type(given) is list else pack(*values(given))
+            except (KeyError, struct.error, OverflowError, TypeError):
+                row = None
+            if row is None or len(given) != number:  # type: ignore[arg-type]
+                row = pack(*(self._number(*pair, one) for pair in self._pairs(one)))
+            packed.append(row)
+        return np.frombuffer(b"".join(packed), "<f4").reshape(len(candidates), number)
 
-
-def given_length(features: list[float] | dict[str, float] | None) -> int:
-    """Return how many features were given."""
-    return -1 if features is None else len(features)
-
-
-def _mismatch(candidate: Candidate, names: tuple[str, ...]) -> bool:
-    _check_features(candidate, names)
-    raise AssertionError("a number of features that does not fit was accepted")
-
-
-def _check_features(candidate: Candidate, names: tuple[str, ...]) -> None:
-    """Refuse features of a candidate that are not those of the policy."""
-    given, of = candidate.features, f"of candidate '{candidate.id}'"
-    if given is None:
-        raise InputError(f"the features {of} are missing, and the service has no table of items")
-    if isinstance(given, dict):
-        missing = next((name for name in names if name not in given), None)
+    def _pairs(self, candidate: Candidate) -> list[tuple[str, Any]]:
+        """Return each feature of a candidate with its name; refuse those that are missing or too many."""
+        given, of = candidate.features, f"of candidate '{candidate.id}'"
+        if given is None:
+            raise InputError(f"the features {of} are missing, and the service has no table of items")
+        if isinstance(given, list):
+            if len(given) != len(self.names):
+                last = self.names[-1] if len(given) < len(self.names) else None
+                problem = f"the features {of} must be {len(self.names)} numbers"
+                raise InputError(problem, column=last, value=len(given))
+            return list(zip(self.names, given, strict=True))
+        missing = next((name for name in self.names if name not in given), None)
         if missing is not None:
             raise InputError(f"the feature {of} is missing", column=missing)
-        extra = next((name for name in given if name not in names), None)
-        if extra is not None:
+        if len(given) > len(self.names):
+            extra = next(name for name in given if name not in self.names)
             raise InputError(f"the feature {of} is none of the policy", column=extra)
-        pairs = [(name, given[name]) for name in names]
-    else:
-        if len(given) != len(names):
-            last = names[-1] if len(given) < len(names) else None
-            problem = f"the features {of} must be {len(names)} numbers"
-            raise InputError(problem, column=last, value=len(given))
-        pairs = list(zip(names, given, strict=True))
-    for name, value in pairs:
-        if not abs(value) <= float(np.finfo(np.float32).max):
-            raise InputError(f"the feature {of} must be a number of 32 bits", column=name, value=value)
+        return [(name, given[name]) for name in self.names]
+
+    def _number(self, name: str, value: Any, candidate: Candidate) -> float:
+        """Return a feature as a number: itself, the code of its category, or NaN if it is missing."""
+        if value is None and self.allows_missing:
+            return math.nan
+        codes = self._codes.get(name)
+        if codes is not None and value is not None:
+            return codes.get(_category(value), len(codes) - 1)
+        if isinstance(value, (float, int)) and abs(value) <= LARGEST:
+            return value
+        problem = f"the feature of candidate '{candidate.id}' must be a number of 32 bits"
+        raise InputError(problem, column=name, value="null" if value is None else value)
+
+
+def _category(value: Any) -> str:
+    """Return the name of a category, as a log would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _explained(body: bytes, error: Exception) -> InputError:
@@ -211,8 +244,8 @@ def _wrong_feature(one: dict[str, Any], index: int) -> InputError | None:
     elif isinstance(features, list):
         pairs = [(f"features[{number}]", value) for number, value in enumerate(features)]
     for name, value in pairs:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
+        is_number = isinstance(value, (int, float)) and math.isfinite(value)
+        if not (is_number or value is None or isinstance(value, str)):
             of = f"of candidate {index + 1}, '{one.get('id')}'"
             return InputError(f"the feature {of} must be a number", column=str(name), value=value)
     return None

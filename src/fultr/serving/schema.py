@@ -9,7 +9,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE policies (
             version TEXT PRIMARY KEY,      -- first digits of the SHA-256 of the policy file
             time BIGINT NOT NULL,          -- when it was loaded first, microseconds since 1970, UTC
-            features TEXT NOT NULL,        -- names of its features, a JSON list
+            features TEXT NOT NULL,        -- a JSON list of names, or of names with their categories
             groups TEXT NOT NULL           -- names of the groups of its training, a JSON list
         )""",
         """CREATE TABLE impressions (
