@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location
-from fultr.data.table_files import Batch, Table
+from fultr.data.table_files import Batch, Table, open_table
 from fultr.errors import FultrError, InputError
 from fultr.logs.metadata import LOG
 
@@ -67,6 +67,11 @@ def event_tables(source: str | Path) -> list[Table]:
     if not shown:
         raise InputError("no ranking was shown yet", file=path)
     return _alike(shown)
+
+
+def first_table(source: str | Path) -> Table:
+    """Return the table of a log, or of events the first one."""
+    return event_tables(source)[0] if is_events(source) else open_table(source)
 
 
 class _SQLite:
