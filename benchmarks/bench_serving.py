@@ -69,7 +69,7 @@ def print_times(path: Path) -> None:
     def fresh(_seed: str) -> object:
         return policy.rank_one(features)
 
-    seconds = {what: np.inf for what in (plain, drawn, fresh)}
+    seconds = dict.fromkeys((plain, drawn, fresh), np.inf)
     for _ in range(ROUNDS):
         for what in seconds:
             seconds[what] = min(seconds[what], processor_time(what, seeds) / CALLS)

@@ -223,7 +223,8 @@ def test_shares_and_shadows(policy: Path, tmp_path: Path) -> None:
 
     file = next((policy.parent / "events").glob("*.sqlite"))
     rows = sqlite3.connect(file).execute(
-        "SELECT i.doc_ids, s.doc_ids, i.policy = s.policy FROM impressions i JOIN shadow_rankings s USING (ranking_id)"
+        "SELECT i.doc_ids, s.doc_ids, i.policy = s.policy"
+        " FROM impressions i JOIN shadow_rankings s USING (ranking_id)"
     )
     pairs = rows.fetchall()
     assert len(pairs) == len({(n % 3, n % 200) for n in range(400)})

@@ -37,12 +37,12 @@ COLUMNS = {
 ROWS = """
     SELECT ranking_id, time, query_id, policy, doc_ids, groups, shown, features,
         (SELECT {gather}(doc_id) FROM clicks WHERE clicks.ranking_id = impressions.ranking_id)
-    FROM impressions ORDER BY time, ranking_id
+    FROM impressions WHERE time >= {since} ORDER BY time, ranking_id
 """
-FACTS = "SELECT count(*), count(features), count(groups) FROM impressions"
+FACTS = "SELECT count(*), count(features), count(groups) FROM impressions WHERE time >= {since}"
 NAMES = (
     "SELECT DISTINCT p.features FROM policies p JOIN impressions i ON i.policy = p.version"
-    " WHERE i.features IS NOT NULL"
+    " WHERE i.features IS NOT NULL AND i.time >= {since}"
 )
 
 
@@ -56,13 +56,16 @@ def is_events(source: object) -> bool:
     return path.suffix == ".sqlite" or (path.is_dir() and next(path.glob(FILES), None) is not None)
 
 
-def event_tables(source: str | Path) -> list[Table]:
-    """Return the long tables of events: one for each file, or one for a database."""
+def event_tables(source: str | Path, since: int = 0) -> list[Table]:
+    """Return the long tables of events: one for each file, or one for a database.
+
+    Impressions from before `since`, in microseconds since 1970, are left out.
+    """
     if str(source).startswith(POSTGRES):
-        return [_table(_Postgres(str(source)))]
+        return [_table(_Postgres(str(source)), since)]
     path = Path(source)
     files = sorted(path.glob(FILES)) if path.is_dir() else [path]
-    tables = [_table(_SQLite(file)) for file in files]
+    tables = [_table(_SQLite(file), since) for file in files]
     shown = [table for table in tables if table is not None]
     if not shown:
         raise InputError("no ranking was shown yet", file=path)
@@ -122,15 +125,16 @@ class _Postgres:
             raise InputError(f"the database of events cannot be read: {problem}") from None
 
 
-def _table(database: _SQLite | _Postgres) -> Any:
+def _table(database: _SQLite | _Postgres, since: int) -> Any:
     """Return the long table of a database; None of a file without impressions."""
-    with database.rows(FACTS) as rows:
+    moment = str(int(since))
+    with database.rows(FACTS.replace("{since}", moment)) as rows:
         impressions, with_features, with_groups = next(rows)
     if not impressions:
         if database.file is None:
             raise InputError("no ranking was shown yet; the database has no impressions")
         return None
-    with database.rows(NAMES) as rows:
+    with database.rows(NAMES.replace("{since}", moment)) as rows:
         named = [json.loads(text) for (text,) in rows]
     schema = {name: kind for name, kind in COLUMNS.items() if with_groups or name != "group"}
     metadata: dict[str, Any] = {"kind": LOG, "text_ids": ["doc_id", "impression_id", "query_id"]}
@@ -153,9 +157,11 @@ def _table(database: _SQLite | _Postgres) -> Any:
         if categories:
             metadata["category_names"] = {one["name"]: one["categories"] for one in categories}
 
+    statement = ROWS.replace("{gather}", database.gather).replace("{since}", moment)
+
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         first = 1
-        with database.rows(ROWS.replace("{gather}", database.gather)) as rows:
+        with database.rows(statement) as rows:
             while block := [row for row, _ in zip(rows, range(IMPRESSIONS_A_BATCH), strict=False)]:
                 batch = _batch(block, set(names), schema, items)
                 yield {name: batch[name] for name in names}, Location(database.file, first)

@@ -228,7 +228,7 @@ class Service:
         if answer.outcome in STATUS:
             problems = {
                 Outcome.UNKNOWN: f"no ranking has the id {asked.ranking_id}",
-                Outcome.LATE: f"clicks are accepted for {self.settings.accept_clicks:g} hours after a ranking",
+                Outcome.LATE: f"clicks are accepted for {self.settings.accept_clicks:g} hours",
                 Outcome.NOT_SHOWN: f"the ranking did not show {answer.wrong!r}",
             }
             return problem(problems[answer.outcome], STATUS[answer.outcome])

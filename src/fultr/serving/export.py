@@ -35,8 +35,8 @@ FLOAT, BOOL = 1, 9
 
 INTENDED_USE = (
     "Scores for one list of candidates at a time. Rankings are to be drawn from the Plackett-Luce model of"
-    " the scores: add independent Gumbel noise to each score and sort. Sorting the scores themselves always shows"
-    " the same items first, and undoes the fairness that the policy was trained for."
+    " the scores: add independent Gumbel noise to each score and sort. Sorting the scores themselves always"
+    " shows the same items first, and undoes the fairness that the policy was trained for."
 )
 
 

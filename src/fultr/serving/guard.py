@@ -1,4 +1,4 @@
-"""What every request passes first: the token, the rate of its address, limits of its body; and its measurement."""
+"""What every request passes first: token, rate of its address, limits of its body; and its measurement."""
 
 from __future__ import annotations
 

@@ -70,6 +70,8 @@ class LightPolicy:
         What the file says of the policy.
     encoding
         What becomes of categories and missing values before the scorer; None if there are none.
+    scaling
+        The mean and the scale of the columns that the scorer gets, as training saw them.
     """
 
     scorer: LightScorer
@@ -80,6 +82,7 @@ class LightPolicy:
     version: str = ""
     content: Mapping[str, Any] = field(default_factory=dict)
     encoding: FeatureEncoding | None = None
+    scaling: Preparation | None = None
 
     @property
     def category_names(self) -> dict[str, tuple[str, ...]]:
@@ -226,6 +229,7 @@ def _policy_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], versio
         version,
         content,
         encoding,
+        preparation,
     )
 
 

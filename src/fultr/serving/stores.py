@@ -309,7 +309,7 @@ def _migrate(execute: Execute, dialect: Dialect, begin: str, commit: str) -> Non
         found = execute("SELECT max(version) FROM fultr_events").fetchone()[0] or 0
         if found > len(MIGRATIONS):
             problem = f"has version {found} of the tables of events, which only a newer fultr knows"
-            raise InputError(problem, column="fultr_events")
+            raise InputError(problem, column="fultr_events")  # noqa: TRY301
         for version in range(found + 1, len(MIGRATIONS) + 1):
             for statement in migration(version, dialect):
                 execute(statement)
