@@ -19,8 +19,9 @@ pytest.importorskip("msgspec")
 
 from fultr.serving import load_policy
 from fultr.serving.confidence import alpha_of_start, confidence_radius
-from fultr.serving.day_sums import DaySums, Moments, disparity_of, exposure_of, merit_of, sums_of_days
+from fultr.serving.day_sums import sums_of_days
 from fultr.serving.events import DAY, Clicks, Impression, PolicyLoaded, day_of
+from fultr.serving.moments import DaySums, Moments, disparity_of, exposure_of, merit_of
 from fultr.serving.stores import open_store
 from fultr.serving.watching import Reference, Watched, monitor, position_bias_drift, references_of, watch
 from tests.asgi import NOON

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -219,14 +221,12 @@ def test_shares_and_shadows(policy: Path, tmp_path: Path) -> None:
 
     both = settings(policy, policies=[policy, other], shares=[0.7, 0.3], shadows=[policy])
     with_service(both, work)
-    import sqlite3
-
     file = next((policy.parent / "events").glob("*.sqlite"))
-    rows = sqlite3.connect(file).execute(
-        "SELECT i.doc_ids, s.doc_ids, i.policy = s.policy"
-        " FROM impressions i JOIN shadow_rankings s USING (ranking_id)"
-    )
-    pairs = rows.fetchall()
+    with closing(sqlite3.connect(file)) as connection:
+        pairs = connection.execute(
+            "SELECT i.doc_ids, s.doc_ids, i.policy = s.policy"
+            " FROM impressions i JOIN shadow_rankings s USING (ranking_id)"
+        ).fetchall()
     assert len(pairs) == len({(n % 3, n % 200) for n in range(400)})
     assert any(shown != shadow for shown, shadow, same in pairs if not same)
     assert all(shown == shadow for shown, shadow, same in pairs if same)

@@ -17,9 +17,6 @@ HOST, PORT = "127.0.0.1", 8000
 DRAIN_SECONDS = 30
 """How long requests that have begun may take when the service ends."""
 
-SWITCH_SECONDS = 0.0005
-"""How soon the thread that records events gets its turn while requests are being answered."""
-
 MOST_CONNECTIONS = 2_000
 """Further connections are answered 503."""
 
@@ -70,7 +67,6 @@ def serve(
         logger.setLevel(logging.INFO)
     if settings.token is None and host not in ("127.0.0.1", "::1", "localhost"):
         logging.getLogger("fultr").warning("anyone who can reach the port may ask: there is no token")
-    sys.setswitchinterval(SWITCH_SECONDS)
     config = uvicorn.Config(
         Service(settings).app(),
         host=host,

@@ -18,16 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fultr.click_model import PositionBias
 from fultr.errors import InputError
 from fultr.serving.confidence import alpha_of_start, confidence_radius
-from fultr.serving.day_sums import (
-    SHARE_UNKNOWN,
-    DaySums,
-    Moments,
-    disparity_of,
-    exposure_of,
-    merit_of,
-    sums_of_days,
-)
 from fultr.serving.light_policy import LightPolicy
+from fultr.serving.moments import SHARE_UNKNOWN, DaySums, Moments, disparity_of, exposure_of, merit_of
 
 if TYPE_CHECKING:
     from fultr.serving.metrics import Metrics
@@ -352,6 +344,8 @@ def monitor(
     """
     if not policy.group_names:
         raise InputError("the policy knows no groups, so that there is nothing to watch", column="groups")
+    from fultr.serving.day_sums import sums_of_days
+
     bias = bias_of(policy, eta)
     sums = sums_of_days(events, bias, policy.group_names)
     found = watch(
@@ -384,6 +378,8 @@ class Watch:
 
     def refresh(self, metrics: Metrics) -> None:
         """Read new events, judge them, and set the gauges."""
+        from fultr.serving.day_sums import sums_of_days  # with polars, which a service need not wait for
+
         policy = self.policies.shown[0].policy
         if not policy.group_names:
             return
@@ -429,7 +425,8 @@ def position_bias_drift(
 
     Rankings that are drawn put the same item at several positions, which shows how much the position matters
     (`fultr.clicks.estimate_bias_harvest`). The level is shared by positions, and by the days on which one
-    looks (`alpha_of_start`), of which this is number `looks`: so all alarms of a daily watch are right together.
+    looks (`alpha_of_start`), of which this is number `looks`, so that all alarms of a daily watch are right
+    together.
     """
     from scipy import stats
 
@@ -453,6 +450,6 @@ def position_bias_drift(
         if position not in found.insufficient and error > 0 and abs(value - values[position - 1]) > radius:
             alarms.append(
                 f"the position bias has moved: position {position} is looked at {value:.3f} times as often as"
-                f" the first, [{value - radius:.3f}, {value + radius:.3f}], and not {values[position - 1]:.3f}"
+                f" the first, [{value - radius:.3f}, {value + radius:.3f}], not {values[position - 1]:.3f}"
             )
     return alarms

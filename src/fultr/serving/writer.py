@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +14,10 @@ from fultr.serving.stores import Store, StoreError
 
 LARGEST_BATCH = 512
 """Events of one transaction."""
+
+GATHERING_SECONDS = 0.001
+"""How long events gather for one transaction while several come at a time: each transaction, and each time
+that the threads take turns, costs more than an event."""
 
 MOST_WAITING = 20_000
 """Events that wait to be recorded; with more the service says that it is overloaded."""
@@ -81,12 +86,15 @@ class EventWriter:
         await asyncio.to_thread(self.thread.join)
 
     def _work(self) -> None:
-        open_for_more = True
+        open_for_more, is_busy = True, False
         while open_for_more:
             first = self.waiting.get()
+            if is_busy:
+                time.sleep(GATHERING_SECONDS)
             batch, open_for_more = self._batch(first)
             if batch:
                 self._record(batch)
+            is_busy = len(batch) > 1
             self._expire()
         self.store.close()
 
