@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -68,15 +68,15 @@ class Client:
             "client": (address, 1),
             "server": ("127.0.0.1", 80),
         }
-        sent: list[dict[str, Any]] = []
+        sent: list[MutableMapping[str, Any]] = []
         source = parts() if parts is not None else _whole(body)
 
-        async def receive() -> dict[str, Any]:
+        async def receive() -> MutableMapping[str, Any]:
             async for part in source:
                 return {"type": "http.request", "body": part, "more_body": True}
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
         await self.app(scope, receive, send)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fultr.training.policy_files import write_policy_file
 
@@ -18,7 +19,7 @@ def linear_policy(
 ) -> Path:
     """Write a linear policy."""
     width = len(features)
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         "scaling.mean": np.zeros(width, np.float32),
         "scaling.scale": np.ones(width, np.float32),
         "scorer.weight": np.array(weight, np.float32),

@@ -60,7 +60,7 @@ def test_categories_and_missing_values_are_encoded_within(tmp_path: Path, missin
     session = onnxruntime.InferenceSession(str(model))
     categories = json.loads(session.get_modelmeta().custom_metadata_map["categories"])
     colours = ["violet", *COLOURS[1:]]
-    given = {"price": PRICES, "colour": colours, "remote": [True, False] * 3}
+    given: dict[str, list[Any]] = {"price": PRICES, "colour": colours, "remote": [True, False] * 3}
     with pytest.warns(fultr.FultrWarning, match="violet"):
         expected = full.predict(pl.DataFrame(given))
 

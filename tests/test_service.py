@@ -24,8 +24,8 @@ pytest.importorskip("starlette")
 from fultr.serving.events import DAY
 from fultr.serving.openapi import openapi
 from fultr.serving.requests import RankRequest, rank_request
-from fultr.serving.settings import Durability, Fallback, ServiceSettings
-from fultr.serving.stores import StoreError
+from fultr.serving.settings import Fallback, ServiceSettings
+from fultr.serving.stores import Durability, StoreError
 from tests.asgi import NOON, Client, Clock, with_service
 from tests.training_tasks import BIAS
 
@@ -41,7 +41,7 @@ def settings(policy: Path, **more: Any) -> ServiceSettings:
 
 
 def test_a_session_sees_the_same_ranking_again_and_page_two_continues_it(policy: Path) -> None:
-    asked = {"query_id": "nurse", "candidates": candidates(), "top_k": 2, "session": "s1"}
+    asked: dict[str, Any] = {"query_id": "nurse", "candidates": candidates(), "top_k": 2, "session": "s1"}
 
     async def work(client: Client) -> None:
         first = await client.rank(asked)
@@ -209,7 +209,7 @@ def test_shares_and_shadows(policy: Path, tmp_path: Path) -> None:
 
     async def work(client: Client) -> None:
         versions = [slot.policy.version for slot in client.service.policies.slots]
-        arms = {}
+        arms: dict[int, str] = {}
         for n in range(400):
             asked = {"query_id": f"q{n % 3}", "candidates": given, "session": f"s{n % 200}"}
             shown = await client.rank(asked)
@@ -277,7 +277,7 @@ def test_the_order_of_the_request_is_shown_if_scoring_fails(policy: Path) -> Non
     asked = {"query_id": "q", "candidates": candidates(), "top_k": 3}
 
     async def work(client: Client) -> None:
-        client.service.policies.shown[0].ranking = fail  # type: ignore[method-assign]
+        client.service.policies.shown[0].ranking = fail  # type: ignore[method-assign, assignment]
         answer = await client.ask("POST", "/rank", asked)
         if client.service.settings.fallback is Fallback.ERROR:
             assert answer.status == 500
@@ -419,7 +419,7 @@ def test_without_a_store_rankings_go_on_and_clicks_are_sent_again(policy: Path) 
         def fail(_events: Any) -> Any:
             raise StoreError("the disk is full")
 
-        store.write = fail  # type: ignore[method-assign]
+        store.write = fail  # type: ignore[method-assign, assignment]
         shown = await client.rank({**asked, "session": "other"})
         assert not shown["recorded"]
         assert (await client.click({"ranking_id": shown["ranking_id"], "positions": [1]})).status == 503

@@ -118,7 +118,7 @@ class _Postgres:
         try:
             with psycopg.connect(self.url) as connection, connection.cursor("events") as cursor:
                 cursor.itersize = IMPRESSIONS_A_BATCH
-                cursor.execute(statement)  # type: ignore[arg-type]
+                cursor.execute(statement)
                 yield iter(cursor)
         except psycopg.Error as error:
             problem = " ".join(str(error).split())

@@ -50,4 +50,5 @@ def waiting_times(items: int, seed: Seed | None = None) -> Array:
     given = seed if isinstance(seed, bytes) else str(seed).encode()
     digits = np.frombuffer(hashlib.shake_128(given).digest(8 * items), "<u8")
     # uniform in (0, 1): 53 bits, and half a unit so that neither end is met
-    return -np.log((digits >> np.uint64(11)) * 2.0**-53 + 2.0**-54)
+    waiting: Array = -np.log((digits >> np.uint64(11)) * 2.0**-53 + 2.0**-54)
+    return waiting

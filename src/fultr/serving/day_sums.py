@@ -61,7 +61,8 @@ def _of_batch(
     cells, width = number * (len(groups) + 1) + group, len(groups) + 1
 
     def by_group(weights: Array) -> Array:
-        return np.bincount(cells, weights, impressions * width).reshape(impressions, width)
+        sums = np.bincount(cells, weights, impressions * width).astype(np.float64)
+        return sums.reshape(impressions, width)
 
     exposure, merit, shown = by_group(looked), by_group(weighed), by_group((position > 0).astype(float))
     first = np.flatnonzero(np.diff(number, prepend=-1))

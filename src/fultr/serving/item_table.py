@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,8 @@ class ItemTable:
             blocks.append(features)
             ids = [str(one) for one in batch["doc_id"].to_pylist()]
             queries = [str(one) for one in batch["query_id"].to_pylist()] if self.has_queries else []
-            for row, key in enumerate(zip(queries, ids, strict=True) if queries else ids):
+            keys_of: list[Any] = list(zip(queries, ids, strict=True)) if queries else ids
+            for row, key in enumerate(keys_of):
                 if self.rows.setdefault(key, len(self.rows)) != len(self.groups) + row:
                     problem = "the item stands in the table twice"
                     at = location.first_row + row

@@ -174,7 +174,7 @@ class FeatureReader:
         for one in candidates:
             given = one.features
             try:
-                row = pack(*given) if type(given) is list else pack(*values(given))
+                row = pack(*given) if type(given) is list else pack(*values(given))  # type: ignore[arg-type]
             except (KeyError, struct.error, OverflowError, TypeError):
                 row = None
             if row is None or len(given) != number:  # type: ignore[arg-type]

@@ -124,9 +124,9 @@ class SQLiteStore(Store):
         for index, event in enumerate(events):
             if isinstance(event, PolicyLoaded):
                 self.policies[event.version] = event
-                for connection in self.files.values():
-                    with _sqlite_errors(), connection:
-                        connection.execute(STATEMENTS.policy, event.row)
+                for file in self.files.values():
+                    with _sqlite_errors(), file:
+                        file.execute(STATEMENTS.policy, event.row)
             else:
                 days.setdefault(event.ranking_id[:8], []).append(index)
         for day, chosen in days.items():

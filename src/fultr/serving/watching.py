@@ -155,7 +155,8 @@ def watch(
     for day in reversed(order):
         running = running + days[day]
         totals[day] = running
-    windows, alarms = {}, []
+    windows: dict[date, Window] = {}
+    alarms: list[str] = []
     for day in order:
         own = alpha_of_start(alpha, _number(first, day))
         window = _window(totals[day].measures, day, (order[-1] - day).days + 1, groups, pairs, own)
@@ -263,7 +264,7 @@ def _drift(
         }
         alpha, order = alpha / 2, order[1:]
     drift: dict[str, Interval] = {}
-    alarms = []
+    alarms: list[str] = []
     for day in order:
         moments = totals[day].features
         own = alpha_of_start(alpha, _number(begin, day)) / max(len(names), 1)

@@ -118,11 +118,10 @@ class EventWriter:
             answers = self.store.write([one.event for one in batch])
             self.is_healthy = True
         except Exception as error:
-            is_own = isinstance(error, StoreError)
-            answers = error if is_own else StoreError(f"{type(error).__name__}: {error}")  # type: ignore[assignment]
+            problem = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            answers = StoreError(problem)
             self.is_healthy = False
-            lost = sum(one.future is None for one in batch)
-            self.on_error(answers, lost)
+            self.on_error(answers, sum(one.future is None for one in batch))
         waited_for = [one.future for one in batch]
         assert self.loop is not None  # noqa: S101 - started
         if any(future is not None for future in waited_for) and not self.loop.is_closed():
