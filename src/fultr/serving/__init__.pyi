@@ -1,0 +1,23 @@
+from .export import export_onnx, model_card
+from .light_policy import LightPolicy, load_policy
+from .monitor_page import monitor_page, write_monitor_page
+from .running import serve
+from .settings import Fallback, ServiceSettings
+from .stores import Durability
+from .watching import Interval, Watched, monitor
+
+__all__ = [
+    "Durability",
+    "Fallback",
+    "Interval",
+    "LightPolicy",
+    "ServiceSettings",
+    "Watched",
+    "export_onnx",
+    "load_policy",
+    "model_card",
+    "monitor",
+    "monitor_page",
+    "serve",
+    "write_monitor_page",
+]
