@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.policy.tree_kernels import MISSING_LEFT, MISSING_ZERO, NEAR_ZERO
-from fultr.policy.trees import Trees
+from fultr.policy.trees import MISSING_LEFT, MISSING_ZERO, NEAR_ZERO, Trees
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

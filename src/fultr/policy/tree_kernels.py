@@ -8,25 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.compiled import compiled
+from fultr.policy.trees import LARGEST_CATEGORY, MISSING_LEFT, MISSING_ZERO, NEAR_ZERO, ROWS_A_BLOCK
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-ROWS_A_BLOCK = 64
-"""Rows that go through one tree after another: their scores and the nodes of a tree stay in the cache."""
-
 ROWS_TOGETHER = 2048
 """Rows whose leaves are known and that are worked on tree by tree: the scores of a few configurations stay in
 the cache."""
-
-NEAR_ZERO = float(np.float32(1e-35))
-"""LightGBM takes values up to this for 0."""
-
-MISSING_LEFT, MISSING_ZERO = 1, 2
-"""Bits of `Trees.missing`: missing values go to the left; 0 is a missing value, too."""
-
-LARGEST_CATEGORY = (1 << 24) - 1
-"""Integers up to here are exact in float32."""
 
 
 class Nodes(NamedTuple):

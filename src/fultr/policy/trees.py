@@ -1,26 +1,37 @@
-"""Ensembles of decision trees as arrays of nodes, and the scores they give; nothing here needs LightGBM."""
+"""Ensembles of decision trees as arrays of nodes; nothing here needs LightGBM, torch or numba to be read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from fultr.errors import InputError
-from fultr.expectation.threads import for_kernel, over_threads
-from fultr.policy.tree_kernels import LARGEST_CATEGORY, ROWS_A_BLOCK, Nodes, add_trees
+
+if TYPE_CHECKING:
+    from fultr.policy.tree_kernels import Nodes
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+ROWS_A_BLOCK = 64
+"""Rows that go through one tree after another: their scores and the nodes of a tree stay in the cache."""
+
 BLOCKS_A_THREAD = 32
 """Fewer blocks than this are not worth another thread."""
+
+MISSING_LEFT, MISSING_ZERO = 1, 2
+"""Bits of `Trees.missing`: missing values go to the left; 0 is a missing value, too."""
+
+NEAR_ZERO = float(np.float32(1e-35))
+"""LightGBM takes values up to this for 0."""
+
+LARGEST_CATEGORY = (1 << 24) - 1
+"""Integers up to here are exact in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +128,9 @@ class Trees:
 
     def _walk(self, features: NDArray[np.float32], leaves: NDArray[Any]) -> Array:
         """Return the scores of rows; their leaves are written to `leaves`, if it has rows."""
+        from fultr.expectation.threads import for_kernel, over_threads
+        from fultr.policy.tree_kernels import add_trees
+
         scores = np.zeros(features.shape[0])
         if features.shape[0] and len(self):
             blocks = np.arange(-(-features.shape[0] // ROWS_A_BLOCK))
@@ -137,15 +151,14 @@ class Trees:
 
     @cached_property
     def _nodes(self) -> Nodes:
-        """The nodes as kernels walk along them: children counted over all trees, leaves below 0."""
-        sizes, leaf_starts = np.diff(self.starts), self.leaf_starts[:-1]
-        tree = np.repeat(np.arange(len(self)), sizes)
-        children = np.stack([self.left, self.right], axis=1)
-        first_node, first_leaf = self.starts[:-1][tree, None], leaf_starts[tree, None]
-        children = np.where(children >= 0, children + first_node, children - first_leaf)
+        """The nodes as kernels walk along them."""
+        from fultr.expectation.threads import for_kernel
+        from fultr.policy.tree_kernels import Nodes
+
+        roots, children = self.roots_and_children()
         column = np.where(self.is_categorical, -1 - self.feature, self.feature)
         return Nodes(
-            roots=for_kernel(np.where(sizes > 0, self.starts[:-1], -1 - leaf_starts), np.int32),
+            roots=for_kernel(roots, np.int32),
             column=for_kernel(column, np.int32),
             threshold=for_kernel(self.threshold, np.float64),
             missing=for_kernel(self.missing, np.int8),
@@ -153,6 +166,18 @@ class Trees:
             category_starts=for_kernel(self.category_starts, np.int32),
             categories=for_kernel(self.categories, np.int32),
         )
+
+    def roots_and_children(self) -> tuple[Integers, Integers]:
+        """Return the root of each tree, and both children of each node, (nodes, 2), counted over all trees.
+
+        A leaf is -1 - its number.
+        """
+        sizes, leaf_starts = np.diff(self.starts), self.leaf_starts[:-1]
+        tree = np.repeat(np.arange(len(self)), sizes)
+        children = np.stack([self.left, self.right], axis=1)
+        first_node, first_leaf = self.starts[:-1][tree, None], leaf_starts[tree, None]
+        children = np.where(children >= 0, children + first_node, children - first_leaf)
+        return np.where(sizes > 0, self.starts[:-1], -1 - leaf_starts), children
 
     def check(self, features: int) -> Trees:
         """Return the trees if every row of so many features ends in a leaf of each of them; else refuse."""
@@ -192,6 +217,9 @@ class Trees:
         _require(fits and bool(ascending.all()), "categories must be ascending integers from 0 on")
 
 
+TREE_ARRAYS = tuple(field.name for field in fields(Trees))
+"""The names of the arrays of trees."""
+
 STARTS = ("starts", "category_starts")
 """Arrays that say where the parts of others start."""
 
@@ -201,50 +229,6 @@ _EMPTY = ((1, np.int64), (0, np.int64), (0, np.float64))
 def _are_starts(starts: Integers, size: int) -> bool:
     """Say whether these numbers can be where the parts of an array start, its size being the last."""
     return bool(starts.size > 0 and starts[0] == 0 and starts[-1] == size and (np.diff(starts) >= 0).all())
-
-
-class TreeScorer(nn.Module):
-    """Score an item by the sum of the values of the leaves it falls into, in double precision.
-
-    Parameters
-    ----------
-    features
-        Number of features.
-    trees
-        The trees; every row must end in a leaf (`Trees.check`).
-    """
-
-    def __init__(self, features: int, trees: Trees) -> None:
-        super().__init__()
-        self.features = features
-        for name, values in trees.check(features).to_tensors().items():
-            self.register_buffer(name, torch.from_numpy(values.copy()))
-        self.trees = trees
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the scores, (...), of items with the given features, (..., d)."""
-        width = features.shape[-1] if features.ndim else 0
-        if width != self.features:
-            raise InputError(f"the scorer takes {self.features} features", column="features", value=width)
-        rows = features.detach().reshape(-1, width).to("cpu", torch.float32).numpy()
-        return torch.from_numpy(self.trees.scores(rows)).reshape(features.shape[:-1])
-
-    def extra_repr(self) -> str:
-        """Return what `repr` shows between the brackets."""
-        return f"{self.features}, trees={len(self.trees)}"
-
-
-class SummedScorer(nn.Module):
-    """Score an item by the sum of the scores that a linear scorer and trees give it."""
-
-    def __init__(self, linear: nn.Module, trees: TreeScorer) -> None:
-        super().__init__()
-        self.linear, self.trees = linear, trees
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the scores, (...), of items with the given features, (..., d)."""
-        scores: Tensor = self.trees(features) + self.linear(features)
-        return scores
 
 
 def _require(holds: bool, problem: str) -> None:

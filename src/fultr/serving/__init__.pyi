@@ -1,4 +1,5 @@
 from .export import export_onnx, model_card
+from .export_trees import export_lightgbm
 from .light_policy import LightPolicy, load_policy
 from .monitor_page import monitor_page, write_monitor_page
 from .running import serve
@@ -13,6 +14,7 @@ __all__ = [
     "LightPolicy",
     "ServiceSettings",
     "Watched",
+    "export_lightgbm",
     "export_onnx",
     "load_policy",
     "model_card",

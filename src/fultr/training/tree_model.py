@@ -12,7 +12,8 @@ from torch import nn
 
 from fultr.data import RankingDataset
 from fultr.policy.tree_kernels import exchange
-from fultr.policy.trees import SummedScorer, Trees, TreeScorer
+from fultr.policy.tree_scorers import SummedScorer, TreeScorer
+from fultr.policy.trees import Trees
 from fultr.training.models import LinearModel, Model, ScaledScorer, Scaling, with_columns_hidden
 from fultr.training.tree_settings import TreeSettings
 
