@@ -300,8 +300,8 @@ def test_growing_stops_where_it_no_longer_pays(log: ClickLog, monkeypatch: pytes
     monkeypatch.setattr(growing, "best_temperature", falling)
     ranker = made("trees", fairness_weight=0.0, trees=replace(SMALL, rounds=500)).fit(log)
     assert len(trees_of(ranker)) == 5
-    # twice the best number, and 50 more
-    assert len(asked) == len([stop for stop in stops_of(500) if stop <= 70])
+    # twice the best number, and 200 more
+    assert len(asked) == len([stop for stop in stops_of(500) if stop <= 250])
 
 
 def test_without_any_tree_the_policy_is_the_linear_one(
