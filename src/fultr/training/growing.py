@@ -31,8 +31,8 @@ STOPS, STEP = (5, 10, 20, 40, 70, 100), 50
 """Rounds after which growing may stop, and how far apart the further ones are."""
 
 LONGER, FURTHER = 2, 200
-"""Growing goes on for this many times the best number of rounds so far, and for this many rounds more. On scores
-of a linear policy, utility may fall for a hundred rounds before it rises above where it began."""
+"""Growing goes on for this many times the best number of rounds so far, and for this many rounds more. On
+scores of a linear policy, utility may fall for a hundred rounds before it rises above where it began."""
 
 FAIRNESS_ROUNDS = 20
 FAIRNESS_WEIGHTS = (1.0, 10.0)
