@@ -114,12 +114,12 @@ def outcomes_of(name: str, model: str, split: int, data: DataSplits) -> Iterator
 
 def measure_all(names: Sequence[str], splits: int, lists: int, mslr: Path | None, kept: Path) -> None:
     """Measure what was not measured before, one split of all data sets after another."""
-    known = {(one["data"], one["model"], one["split"]) for one in outcomes_in(kept)}
+    measured = {(one["data"], one["model"], one["split"]) for one in outcomes_in(kept)}
     for split in range(splits):
         for name in names:
             data = splits_of(name, lists, split, mslr)
             for model in (*MODELS, ON_RELEVANCE, ON_CLICKS):
-                if (name, model, split) in known:
+                if (name, model, split) in measured:
                     continue
                 lines = [json.dumps(one) + "\n" for one in outcomes_of(name, model, split, data)]
                 with kept.open("a", encoding="utf-8") as file:

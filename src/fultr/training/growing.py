@@ -69,10 +69,10 @@ class FreeScores(Scores):
         return parameters[:, rows].astype(np.float32)
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
-        """Return the slopes at the place of the rows, 0 elsewhere."""
-        found = np.zeros_like(parameters)
-        found[:, rows] = slopes
-        return found
+        """Return the slopes of the rows, 0 for all others."""
+        by_parameter = np.zeros_like(parameters)
+        by_parameter[:, rows] = slopes
+        return by_parameter
 
 
 class ScoreSlopes:
@@ -139,9 +139,9 @@ class PartGrower:
         fit, name = self.fit, f"{self.part.prefix}{stage}"
         problem = (self.part.task.content, self.model.content, scores, rounds, fairness_weight, fit.seed)
         checkpoints = BoundCheckpoints(fit.checkpoints, *problem)
-        known = checkpoints.load(name)
-        if known is not None:
-            return Trees(**known)
+        kept = checkpoints.load(name)
+        if kept is not None:
+            return Trees(**kept)
         slopes = ScoreSlopes(self.part.task, fairness_weight)
         seed = np.random.SeedSequence([fit.seed, *name.encode()]).generate_state(1)
         trees = self.binned.grow(lambda added: slopes(scores + added), rounds, int(seed[0]))

@@ -104,7 +104,7 @@ class BinnedRows:
 def _options(
     settings: TreeSettings, directions: list[int] | None, groups: list[list[int]] | None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "objective": "none",
         "verbosity": -1,
         "num_leaves": settings.leaves,
@@ -121,7 +121,7 @@ def _options(
         "force_col_wise": True,
     }
     if directions is not None:
-        found |= {"monotone_constraints": directions, "monotone_constraints_method": "advanced"}
+        options |= {"monotone_constraints": directions, "monotone_constraints_method": "advanced"}
     if groups is not None:
-        found["interaction_constraints"] = groups
-    return found
+        options["interaction_constraints"] = groups
+    return options

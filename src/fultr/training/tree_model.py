@@ -36,11 +36,13 @@ class KeptLeaves:
         for reference, leaves in self.kept:
             if reference() is family:
                 return leaves
-        found = family.trees.leaves(family.data.features)
-        while self.kept and sum(leaves.nbytes for _, leaves in self.kept) + found.nbytes > MOST_BYTES:
+        leaves_of_family = family.trees.leaves(family.data.features)
+        while (
+            self.kept and sum(leaves.nbytes for _, leaves in self.kept) + leaves_of_family.nbytes > MOST_BYTES
+        ):
             del self.kept[0]
-        self.kept.append((ref(family), found))
-        return found
+        self.kept.append((ref(family), leaves_of_family))
+        return leaves_of_family
 
 
 class TreeModel(Model):

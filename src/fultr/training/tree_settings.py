@@ -63,12 +63,12 @@ class TreeSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
-        found: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("learning_rate", "column_share", "row_share"):
-            found[name] = float(found[name])
+            settings[name] = float(settings[name])
         for name in ("leaves", "rounds", "min_rows"):
-            found[name] = int(found[name])
-        return found
+            settings[name] = int(settings[name])
+        return settings
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> TreeSettings:
