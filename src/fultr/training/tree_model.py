@@ -36,13 +36,11 @@ class KeptLeaves:
         for reference, leaves in self.kept:
             if reference() is family:
                 return leaves
-        leaves_of_family = family.trees.leaves(family.data.features)
-        while (
-            self.kept and sum(leaves.nbytes for _, leaves in self.kept) + leaves_of_family.nbytes > MOST_BYTES
-        ):
+        added = family.trees.leaves(family.data.features)
+        while self.kept and sum(leaves.nbytes for _, leaves in self.kept) + added.nbytes > MOST_BYTES:
             del self.kept[0]
-        self.kept.append((ref(family), leaves_of_family))
-        return leaves_of_family
+        self.kept.append((ref(family), added))
+        return added
 
 
 class TreeModel(Model):
