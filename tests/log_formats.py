@@ -53,7 +53,7 @@ def positions_by_document(log: ClickLog) -> list[dict[Any, int]]:
     return [dict(entries[start:stop]) for start, stop in pairwise(log.offsets.tolist())]
 
 
-def event(search: str, action: str, document: Any, ordinal: Any) -> dict[str, Any]:
+def event(search: str, action: Any, document: Any, ordinal: Any) -> dict[str, Any]:
     return {
         "action_name": action,
         "query_id": search,

@@ -104,6 +104,10 @@ def convert(
     group_by: GroupBy = None,
     on_conflict: OnConflict = OnConflictName.ERROR,
     on_repeat: OnRepeat = OnRepeatName.ERROR,
+    max_features: Annotated[
+        int | None,
+        typer.Option(min=1, help="LETOR: the largest feature index, where a file needs much memory."),
+    ] = None,
     features: Annotated[Features, typer.Option(help="How a click log keeps its features.")] = Features.TABLE,
     _seed: UnusedSeed = 0,
     json: Json = False,
@@ -132,6 +136,10 @@ def convert(
     if origin is not None:
         reading = log_reading(items, None, None, exclude, group, on_conflict, on_repeat)
         content = _read(origin, source, reading, column, given)
+    elif max_features is not None:
+        with progress("reading") as report:
+            data = fultr.read_letor(source, max_features=max_features, progress=report)
+        content = Content("labelled data", fultr.logs.choose_features(data, None, exclude or (), source))
     else:
         reading = log_reading(items, column, None, exclude, group, on_conflict, on_repeat)
         impressions = target is not Target.AGGREGATED and holds_impressions(source, reading.columns)

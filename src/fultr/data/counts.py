@@ -26,6 +26,9 @@ from fultr.errors import InputError
 NEVER_SHOWN = "never_shown"
 """Where `origin` of counts says how many candidates were left out since they were never shown."""
 
+LARGEST_COUNT = 1 << 53
+"""Sums of counts below it are exact as floats."""
+
 OF_LISTS = ("impressions", "clicked_impressions", "context")
 """The fields of counts that have a value for each list."""
 
@@ -96,6 +99,9 @@ class Counts:
     context_values: tuple[str, ...] = ()
     facts: ImpressionFacts | None = None
     files: tuple[CountedFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_sum(self)
 
     def __repr__(self) -> str:
         shape = f"{int(self.impressions.sum())} impressions of {len(self.data)} lists"
@@ -371,3 +377,15 @@ class Counts:
                 if code != UNKNOWN_GROUP or bool((group == code % groups).any())
             },
         }
+
+
+def check_sum(*counts: Counts) -> None:
+    """Refuse counts whose sums would not be exact, before an integer overflows."""
+    sums = (
+        part.impressions.astype(np.float64) @ part.data.lengths
+        + part.planted.impressions.sum(dtype=np.float64)
+        for part in counts
+    )
+    if sum(sums) >= LARGEST_COUNT:
+        problem = f"counts add up to {LARGEST_COUNT} items shown or more, which is too many to be exact"
+        raise InputError(problem, column="impressions")

@@ -157,6 +157,7 @@ def _checked(rows: pl.DataFrame, about: dict[str, Any], without_ids: list[str]) 
     )
     impressions, clicks = pl.col("impressions"), pl.col("clicks")
     values = about.get("context_values", ())
+    _require(len(set(values)) == len(values), "context_values")
     _require_all(lists, impressions=impressions >= 0, clicks=clicks.is_between(-1, impressions))
     _require_all(lists, context=pl.col("context").is_between(0, max(len(values) - 1, 0)))
     for table in (cells, planted):

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
 from fultr.click_model import PositionBias
+from fultr.data.columns import check_column_names
 from fultr.data.fields import (
     as_features,
     as_groups,
@@ -106,12 +107,13 @@ class RankingDataset:
         comment: ArrayLike | None = None,
         source: str = "",
     ) -> None:
-        names = names_of(feature_names, "feature_names") or column_names_of(features)
+        names = names_of(feature_names or column_names_of(features), "feature_names")
+        check_column_names(names)
         table = as_features(features, names)
         rows, width = table.shape
         names = names or numbered_names(width)
-        if len(names) != width or len(set(names)) != width:
-            problem = f"{width} features need as many different names"
+        if len(names) != width:
+            problem = f"{width} features need as many names"
             raise InputError(problem, column="feature_names", value=names)
         starts = as_offsets(offsets, rows)
         codes, code_names = as_groups(group, names_of(group_names, "group_names"), rows)

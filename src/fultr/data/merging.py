@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.data.counts import Cells, Counts
+from fultr.data.counts import Cells, Counts, check_sum
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
 from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
@@ -167,6 +167,7 @@ def merge(*parts: Counts) -> Counts:
         if (part.cells.propensity is None) != (first.cells.propensity is None):
             problem = f"propensities must be in all counts or in none; see parts 1 and {number}"
             raise InputError(problem, column="propensity")
+    check_sum(*parts)
     files = [file for part in parts for file in part.files]
     seen: dict[str, str] = {}
     for file in files:

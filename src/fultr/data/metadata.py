@@ -29,12 +29,19 @@ FIELDS: Mapping[str, tuple[Kind, Callable[[Any], Any]]] = {
     "facts": (dict, ImpressionFacts.from_dict),
     "context_name": (str, str),
     "context_values": ((str,), tuple),
-    "files": ((dict,), lambda files: tuple(CountedFile(**file) for file in files)),
+    "files": ((dict,), lambda files: tuple(map(_counted_file, files))),
     "invented": ((str,), tuple),
     "text_ids": ((str,), tuple),
     "items": (dict, dict),
 }
 """The type that each field has in a file, whatever its kind, and what makes a value of it."""
+
+
+def _counted_file(content: Mapping[str, Any]) -> CountedFile:
+    file = CountedFile(**content)
+    if tuple(map(type, file)) != (str, int, str):
+        raise TypeError("a file has a name, a number of rows and a digest")
+    return file
 
 
 def plain_fields(content: object, names: Iterable[str]) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def read_fields(
             raise damaged_metadata(name, file)
         try:
             values[name] = make(content[name])
-        except (InputError, TypeError, ValueError) as error:
+        except (InputError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise damaged_metadata(f"{name}: {error}", file) from None
     return values
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fultr.data.click_log import ClickLog
 from fultr.data.columns import integers_between, require_columns
-from fultr.data.counts import Counts
+from fultr.data.counts import LARGEST_COUNT, Counts
 from fultr.data.frames import feature_columns, frame_of_counts
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.table_files import Table, arrow_table, is_csv, write_table
@@ -33,9 +33,6 @@ OPTIONAL_COUNT_COLUMNS = ("query_impressions", "propensity", "group")
 
 ASSUMPTION = "all documents of a query were candidates in each of its impressions"
 """What has to be assumed, since counts do not say which documents were candidates together."""
-
-LARGEST_COUNT = 1 << 53
-"""Sums of counts below it are exact as floats."""
 
 UNKNOWN_COUNT = -1
 """How many impressions of a list had a click, where counts of documents do not say."""

@@ -7,9 +7,8 @@ LightGBM has no place for ids and groups. They may stand in files of the same ki
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,7 +16,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, one_of
@@ -27,11 +25,10 @@ from fultr.data.columns import (
     LIST_COLUMN,
     NOT_FINITE,
     NUMBER,
-    check_unique_names,
 )
 from fultr.data.letor import pair_lines, parse_letor
 from fultr.data.propensity import NOT_SHOWN
-from fultr.data.table_files import Table, damaged
+from fultr.data.table_files import Table, open_csv
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file, written_together
 from fultr.logs.reading import no_clicks
@@ -39,10 +36,11 @@ from fultr.logs.sources import check_first_position, long_table
 
 Weights = Literal["inverse-propensity", "ignore"]
 
-Data = tuple[dict[str, pl.Series], dict[str, str], Sequence[str]]
-"""Clicks, features, queries if there are any, and rows; what the data calls them; and names of features."""
+Data = tuple[dict[str, pl.Series], dict[str, str], Sequence[str], Callable[[int], int] | None]
+"""Clicks, features, queries if there are any, and rows; what the data calls them; names of features; and the
+line of each row, if it is another number."""
 
-PAIRS = re.compile(rb"[^\s:]+:")
+PAIRS = re.compile(rb"[^\s:]:")
 POSITION = r"^[A-Za-z_ -]*?([0-9]{1,9})$"
 """A position, or a name that ends in one, such as pos_3."""
 
@@ -80,7 +78,7 @@ def lightgbm_table(
         one_of(weights, "weights", *get_args(Weights))
     check_first_position(first_position)
     file = existing_file(path)
-    columns, names, features = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
+    columns, names, features, line_of = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
     size, missing = len(columns["row"]), "an id is missing"
     lengths = _list_lengths(file, size, columns.get("query_id"))
     number = pl.Series(np.repeat(np.arange(1, lengths.size + 1), lengths))
@@ -100,7 +98,7 @@ def lightgbm_table(
             problem, value = "stands in a line of the same list already", frame[name][row]
             raise InputError(problem, file=_beside(file, name), row=row + 1, column=name, value=value)
     about = {"invented": list(made_up), "feature_names": list(features)}
-    return long_table(frame, file, metadata=about, is_text=True, names=names)
+    return long_table(frame, file, line_of, metadata=about, is_text=True, names=names)
 
 
 def _beside(file: Path, ending: str) -> Path:
@@ -109,9 +107,14 @@ def _beside(file: Path, ending: str) -> Path:
 
 def _has_columns(file: Path) -> bool:
     """Say whether the first line of data is one of a CSV or TSV file; others have index:value pairs."""
-    with file.open("rb") as opened:
-        first = next((line for line in opened if line.strip()), b"")
+    first = _first_line(file)
     return not PAIRS.search(first) and (b"," in first or b"\t" in first)
+
+
+def _first_line(file: Path) -> bytes:
+    """Return the first line that is not blank."""
+    with file.open("rb") as opened:
+        return next((line for line in opened if line.strip()), b"")
 
 
 def _read_pairs(file: Path, progress: Progress | None) -> Data:
@@ -126,28 +129,34 @@ def _read_pairs(file: Path, progress: Progress | None) -> Data:
         if "" in rows.queries:
             raise InputError("some rows have qid:N, and others have not", file=file, column="qid")
         columns["query_id"] = pl.Series(rows.queries).gather(rows.query)
-    return columns, {"click": "label", "query_id": "qid"}, names
+    return columns, {"click": "label", "query_id": "qid"}, names, None
 
 
-def _read_columns(file: Path, _progress: Progress | None) -> Data:
+def _read_columns(file: Path, progress: Progress | None) -> Data:
     """Read CSV or TSV; there is a header if a word of the first line is no number."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
-            separator = "\t" if "\t" in text.readline() else ","
-            text.seek(0)
-            words = next(csv.reader(text, delimiter=separator))
-        header = not all(NUMBER.fullmatch(word) or NOT_FINITE.fullmatch(word) or not word for word in words)
-        names = words if header else [str(column) for column in range(len(words))]
-        check_unique_names(names, file)
-        options = arrow_csv.ReadOptions(skip_rows=int(header), column_names=names)
-        table = arrow_csv.read_csv(file, options, arrow_csv.ParseOptions(delimiter=separator))
-    except (UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        raise damaged(file, "CSV", error) from None
+
+    def is_header(words: list[str]) -> bool:
+        return not all(not word or NUMBER.fullmatch(word) or NOT_FINITE.fullmatch(word) for word in words)
+
+    separator = "\t" if b"\t" in _first_line(file) else ","
+    table = open_csv(file, progress or (lambda _done, _total: None), separator, is_header)
+    names = table.schema.names
+    batches = list(table.batches(names))
+    if not batches:
+        raise InputError("has no rows", file=file)
     label = "label" if "label" in names else names[0]
     ours = {name: FEATURE_PREFIX + name.removeprefix(FEATURE_PREFIX) for name in names} | {label: "click"}
-    columns = {ours[name]: pl.Series(pl.from_arrow(table[name])) for name in names}
-    rows = pl.int_range(1 + header, 1 + header + table.num_rows, eager=True)
-    return {**columns, "row": rows}, {name: column for column, name in ours.items()}, ()
+    columns = {
+        ours[name]: pl.concat([pl.Series(pl.from_arrow(batch[name])) for batch, _ in batches])
+        for name in names
+    }
+    rows = pl.int_range(1, 1 + len(columns["click"]), eager=True)
+    return (
+        {**columns, "row": rows},
+        {name: column for column, name in ours.items()},
+        (),
+        batches[0][1].line_of,
+    )
 
 
 def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from fultr.errors import InputError
 
 LOG = "click-log"
 ITEMS = "items"
+FILE_NAME = re.compile(r"(?!\.\.?$)[^/\\\0]{1,255}")
+"""A name of a file in the same folder."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,15 @@ class LogMetadata:
         if content.get("kind", LOG) != LOG:
             raise InputError(f"holds no click log but a {content['kind']}", file=file)
         fields = read_fields(content, cls.__annotations__, file, optional=True)
-        items = fields.get("items")
+        items, width = fields.get("items"), len(fields.get("feature_names", ()))
         if items is not None and not (
             set(items) == {"file", "sha256"}
             and all(isinstance(value, str) for value in items.values())
-            and Path(items["file"]).name == items["file"]
+            and FILE_NAME.fullmatch(items["file"])
         ):
             raise damaged_metadata("items", file)
+        if not all(0 <= column < width for column in fields.get("group_columns", ())):
+            raise damaged_metadata("group_columns", file)
         return cls(**fields)
 
     @classmethod

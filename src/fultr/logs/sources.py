@@ -126,12 +126,14 @@ def check_first_position(first: int | None) -> None:
         raise InputError("the first position is called 0 or 1", column="first_position", value=first)
 
 
-def long_table(frame: pl.DataFrame, file: str | Path | None, **fields: Any) -> Table:
+def long_table(
+    frame: pl.DataFrame, file: str | Path | None, line_of: Callable[[int], int] | None = None, **fields: Any
+) -> Table:
     """Return a frame as a long table; its column `row` has the rows of the file that errors name."""
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         for part in frame.iter_slices(table_files.ROWS_A_BATCH):
-            location = Location(file, numbers=part["row"].cast(pl.Int64).to_numpy())
+            location = Location(file, numbers=part["row"].cast(pl.Int64).to_numpy(), line_of=line_of)
             yield {name: part[name].to_arrow() for name in names}, location
 
     return Table(frame.clear().drop("row").to_arrow().schema, batches=batches, file=file, **fields)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 import pyarrow as pa
 
-from fultr.arguments import Progress, names_of, one_of
+from fultr.arguments import Progress, is_encodable, names_of, one_of
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.table_files import Table
 from fultr.errors import InputError
@@ -193,7 +193,7 @@ class _Ubi:
 
     def _search(self, record: _Record) -> tuple[object, ...] | None:
         text, hits = record.at("user_query"), record.at(HITS)
-        if not _is_text(text):
+        if not (_is_text(text) and text):
             self.skip(record.error("what the user typed is missing", "user_query", text))
             return None
         if hits is not None and not isinstance(hits, list):
@@ -212,6 +212,8 @@ class _Ubi:
         def rows() -> Iterator[tuple[object, ...]]:
             for record in given:
                 action = record.content.get("action_name")
+                if action is not None and not _is_text(action):
+                    self.skip(record.error("must be the name of an action", "action_name", action))
                 if not isinstance(action, str) or action not in actions:
                     continue
                 name, document, ordinal = record.text_at("query_id"), record.text_at(OBJECT), None
@@ -287,9 +289,7 @@ def _integer_or_none(value: object) -> object:
 
 def _is_text(value: object) -> bool:
     """Say whether a value is text; JSON can also write halves of characters, which are none."""
-    return isinstance(value, str) and (
-        value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)
-    )
+    return isinstance(value, str) and is_encodable(value)
 
 
 def _records(source: Any, progress: Progress | None) -> Iterator[_Record]:
