@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,12 +39,18 @@ from fultr.logs import (
     nested_table,
     read_aggregated_log,
     ubi_table,
-    write_aggregated_log,
-    write_lightgbm_log,
 )
 from fultr.logs.aggregated import ASSUMPTION, UNKNOWN_COUNT
 from tests.commands import json_of, refusal, result_of
-from tests.log_formats import GOOD_COUNTS, event, positions_by_document, small_ubi, write_lines
+from tests.log_formats import (
+    GOOD_COUNTS,
+    aggregated,
+    event,
+    positions_by_document,
+    small_ubi,
+    write_lightgbm,
+    write_lines,
+)
 from tests.strategies import logs
 
 BIAS = PositionBias.power(1.0)
@@ -284,47 +289,14 @@ def assert_same_counts(one: Counts, other: Counts) -> None:
 @given(logs(ids=True))
 def test_counts_of_one_list_for_each_query_come_back_from_a_table(log: ClickLog) -> None:
     counts = log.compact()
-    codes = counts.data.query_codes
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("counts.parquet", "counts.csv"):
-            path = Path(folder) / name
-            if not counts.cells.clicks.any():
-                continue
-            several = int((np.bincount(codes) > 1).sum())
-            if several:
-                with pytest.raises(
-                    InputError, match=f"^{path}.*: {several} queries have several lists"
-                ) as caught:
-                    write_aggregated_log(log, path)
-                assert "write_counts" in str(caught.value)
-                assert not path.exists()
-            # the first list of each query
-            first = counts[np.unique(codes, return_index=True)[1]]
-            if not first.cells.clicks.any():
-                continue
-            write_aggregated_log(first, path)
-            found = read_aggregated_log(path)
-            assert_same_counts(found, first)
-            assert found.facts is None
-            known = found.clicked_impressions != UNKNOWN_COUNT
-            assert (found.clicked_impressions == first.clicked_impressions)[known].all()
-
-
-def test_counts_by_context_are_written_for_one_value_only(tmp_path: Path) -> None:
-    table: dict[str, Any] = {
-        "impression_id": [1, 1, 2, 2],
-        "query_id": ["a", "a", "b", "b"],
-        "doc_id": ["x", "y", "x", "y"],
-        "position": [1, 2, 1, 2],
-        "click": [0, 1, 1, 0],
-        "device": ["phone", "phone", "desk", "desk"],
-    }
-    counts = fultr.count(table, context="device")
-    with pytest.raises(InputError, match="column 'device': such a table has no place .* write_counts keeps"):
-        write_aggregated_log(counts, tmp_path / "counts.csv")
-    assert not list(tmp_path.iterdir())
-    write_aggregated_log(counts.of_context("phone"), tmp_path / "counts.csv")
-    assert_same_counts(read_aggregated_log(tmp_path / "counts.csv"), counts.of_context("phone"))
+    first = counts[np.unique(counts.data.query_codes, return_index=True)[1]]
+    if not first.cells.clicks.any():
+        return
+    found = read_aggregated_log(aggregated(first), group_names=first.data.group_names)
+    assert_same_counts(found, first)
+    assert found.facts is None
+    known = found.clicked_impressions != UNKNOWN_COUNT
+    assert (found.clicked_impressions == first.clicked_impressions)[known].all()
 
 
 def test_counts_say_what_they_assume() -> None:
@@ -460,16 +432,6 @@ def test_training_and_evaluation_from_counts_are_those_from_the_log() -> None:
     assert other.disparity == pytest.approx(one.disparity, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["counts.csv", "counts.parquet"])
-@pytest.mark.parametrize("with_propensity", [False, True])
-def test_counts_can_be_written(tmp_path: Path, name: str, with_propensity: bool) -> None:
-    log = replace(simulated(4), position_bias=BIAS, noise=ClickNoise(0.9, 0.1), empties_dropped=True)
-    if with_propensity:
-        log = replace(log, propensity=np.where(log.position > 0, 1 / np.maximum(log.position, 1), np.nan))
-    write_aggregated_log(log, tmp_path / name)
-    assert content(read_aggregated_log(tmp_path / name)) == content(log.compact())
-
-
 def test_the_number_of_searches_may_be_a_column() -> None:
     table: dict[str, Any] = {
         "query_id": [1, 1],
@@ -506,8 +468,7 @@ def test_a_query_that_was_never_shown_is_no_list() -> None:
 
 def test_files_for_lightgbm_read_back_as_the_log(tmp_path: Path) -> None:
     log = simulated()
-    files = write_lightgbm_log(log, tmp_path / "train.txt")
-    assert sorted(tmp_path.iterdir()) == sorted(files)
+    write_lightgbm(log, tmp_path / "train.txt")
     found = read_log(lightgbm_table(tmp_path / "train.txt"))
     names = replace(log.data, feature_names=("0", "1", "2"))
     assert found.equals(replace(log, data=names, impression_id=None))
@@ -523,7 +484,7 @@ def test_files_for_lightgbm_read_back_as_the_log(tmp_path: Path) -> None:
     assert alone.position.tolist() == log.position.tolist()
     assert alone.click.tolist() == log.click.tolist()
     shallow = simulated(top_k=2)
-    write_lightgbm_log(shallow, tmp_path / "top.txt")
+    write_lightgbm(shallow, tmp_path / "top.txt")
     top = read_log(lightgbm_table(tmp_path / "top.txt"))
     assert np.diff(top.offsets).tolist() == [2] * len(shallow)
 
@@ -556,7 +517,7 @@ def test_data_for_lightgbm_in_its_forms(tmp_path: Path, data: str, places: str) 
 
 def test_weights_for_lightgbm_are_what_they_are_said_to_be(tmp_path: Path) -> None:
     log = simulated()
-    write_lightgbm_log(log, tmp_path / "train.txt")
+    write_lightgbm(log, tmp_path / "train.txt")
     weight = tmp_path / "train.txt.weight"
     weight.write_text("".join(f"{2 + k % 3}\n" for k in range(log.entries)))
     with pytest.raises(InputError, match="there are weights; say what they are"):
@@ -702,7 +663,7 @@ def test_events_may_bring_their_own_query(tmp_path: Path) -> None:
 def test_convert_makes_our_table_of_each_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = simulated()
     pq.write_table(sessions(log), tmp_path / "nested.parquet")
-    write_lightgbm_log(log, tmp_path / "train.txt")
+    write_lightgbm(log, tmp_path / "train.txt")
     queries, events = ubi_records(log)
     write_lines(queries, tmp_path / "q.ndjson")
     write_lines(events, tmp_path / "e.ndjson")
@@ -744,11 +705,6 @@ def test_counts_are_known_by_their_columns(tmp_path: Path, capsys: pytest.Captur
     assert content(kept) == content(log.compact())
     assert kept.origin["assumes"] == ASSUMPTION
     write_log(log, tmp_path / "clicks.parquet")
-    code, _, _ = result_of(
-        capsys, "convert", "--to", "aggregated", tmp_path / "clicks.parquet", tmp_path / "made.csv"
-    )
-    assert code == 0
-    assert content(read_aggregated_log(tmp_path / "made.csv")) == content(log.compact())
     assert read_impressions(tmp_path / "clicks.parquet").equals(log)
 
 
@@ -789,15 +745,6 @@ def test_counts_do_not_tell_how_many_impressions_had_no_click(
     assert "without a click" not in result_of(capsys, "inspect", tmp_path / "counts.csv", "--eta", 1)[1]
 
 
-def test_convert_writes_for_lightgbm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = simulated()
-    write_log(log, tmp_path / "clicks.parquet")
-    found = json_of(capsys, "convert", "--to", "lightgbm", tmp_path / "clicks.parquet", tmp_path / "a.txt")
-    assert str(tmp_path / "a.txt.position") in found["files"]
-    names = replace(log.data, feature_names=("0", "1", "2"))
-    assert read_log(lightgbm_table(tmp_path / "a.txt")).equals(replace(log, data=names, impression_id=None))
-
-
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_log(simulated(), tmp_path / "log.parquet")
     (tmp_path / "data.txt").write_text("1 qid:1 1:1\n0 qid:1 1:2\n")
@@ -812,30 +759,5 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.Capt
         (("--from", "aggregated", log, "--column", "click=q"), "NAME one of: query_id, doc_id"),
         (("--from", "lightgbm", tmp_path / "data.txt", "--items", log), "--items is for logs without"),
         (("--from", "excel", log), "excel"),
-        ((tmp_path / "data.txt", "--to", "aggregated"), "this is labelled data"),
     ):
         assert part in refusal(capsys, "convert", *arguments, out)
-    code, _, err = result_of(capsys, "convert", tmp_path / "counts.csv", "--to", "lightgbm", out)
-    assert code == 2
-    assumed, refused = err.splitlines()
-    assert ASSUMPTION in assumed
-    assert "no single impressions" in refused
-    assert not out.exists()
-
-
-def test_unwritable_logs_are_refused(tmp_path: Path) -> None:
-    log = simulated()
-    with pytest.raises(InputError, match="no features"):
-        write_lightgbm_log(without_features(log), tmp_path / "a.txt")
-    broken = replace(
-        log, data=replace(log.data, doc_id=np.array([f"a\n{n}" for n in range(60)], dtype=object))
-    )
-    with pytest.raises(InputError, match="one line of text"):
-        write_lightgbm_log(broken, tmp_path / "a.txt")
-    with pytest.raises(InputError, match="need ids"):
-        write_aggregated_log(replace(log, data=replace(log.data, doc_id=None)), tmp_path / "a.csv")
-    silent = replace(log, click=np.zeros(log.entries, dtype=bool))
-    for write, name in ((write_lightgbm_log, "a.txt"), (write_aggregated_log, "a.csv")):
-        with pytest.raises(InputError, match="no clicks"):
-            write(silent, tmp_path / name)
-    assert not list(tmp_path.iterdir())

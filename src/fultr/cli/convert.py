@@ -13,7 +13,7 @@ import fultr
 import fultr.data
 import fultr.datasets
 import fultr.logs
-from fultr.cli.files import Content, holds_impressions, read_any, read_impressions, with_groups_by
+from fultr.cli.files import Content, holds_impressions, read_any, read_impressions, with_groups_by, write_any
 from fultr.cli.options import (
     Column,
     Exclude,
@@ -48,13 +48,6 @@ class Format(StrEnum):
     UBI = "ubi"
 
 
-class Target(StrEnum):
-    """How a click log can be written besides our own table."""
-
-    AGGREGATED = "aggregated"
-    LIGHTGBM = "lightgbm"
-
-
 class Positions(StrEnum):
     """What says where a document was shown."""
 
@@ -77,12 +70,6 @@ def convert(
     origin: Annotated[
         Format | None,
         typer.Option("--from", help="The layout of a log that is none of ours: see 'your log' in the docs."),
-    ] = None,
-    target: Annotated[
-        Target | None,
-        typer.Option(
-            "--to", help="Write counts by position (fultr count loses nothing), or files for LightGBM."
-        ),
     ] = None,
     events: Annotated[
         Path | None, typer.Option(help="UBI: the events, where the first file holds only the queries.")
@@ -142,16 +129,16 @@ def convert(
         content = Content("labelled data", fultr.logs.choose_features(data, None, exclude or (), source))
     else:
         reading = log_reading(items, column, None, exclude, group, on_conflict, on_repeat)
-        impressions = target is not Target.AGGREGATED and holds_impressions(source, reading.columns)
-        content = (read_impressions if impressions else read_any)(source, reading)
+        is_log = holds_impressions(source, reading.columns)
+        content = (read_impressions if is_log else read_any)(source, reading)
     if not isinstance(content, fultr.ClickLog):
         content = with_groups_by(content, group_by, source)
     elif group_by is not None:
         raise InputError("--group-by is for labelled data; --group names the column of a log", file=source)
     if isinstance(content, fultr.ClickLog):
-        files, kind = _write_log(content, out, target, features), "click log"
+        files, kind = fultr.write_log(content, out, features=features.value), "click log"
     else:
-        files, kind = _write(content, out, target), content.kind
+        files, kind = [write_any(content.counts or content.data, out)], content.kind
     if json:
         print_json({"kind": kind, "files": [str(file) for file in files], "rows": content.data.rows})
     say("wrote " + " and ".join(str(file) for file in files))
@@ -213,31 +200,6 @@ def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
             raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(known)}", value=pair)
         named[name] = column
     return named
-
-
-def _write_log(log: fultr.ClickLog, out: Path, target: Target | None, features: Features) -> list[Path]:
-    if target is Target.LIGHTGBM:
-        return fultr.logs.write_lightgbm_log(log, out)
-    if target is Target.AGGREGATED:
-        fultr.logs.write_aggregated_log(log, out)
-        return [out]
-    return fultr.write_log(log, out, features=features.value)
-
-
-def _write(content: Content, out: Path, target: Target | None) -> list[Path]:
-    if content.counts is None:
-        if target is not None:
-            raise InputError("--to is for click logs, and this is labelled data")
-        (fultr.write_letor if out.suffix.lower() in fultr.datasets.LETOR_ENDINGS else fultr.write_dataset)(
-            content.data, out
-        )
-    elif target is Target.LIGHTGBM:
-        raise InputError("counts of clicks have no single impressions, which files for LightGBM need")
-    elif target is Target.AGGREGATED:
-        fultr.logs.write_aggregated_log(content.counts, out)
-    else:
-        fultr.write_counts(content.counts, out)
-    return [out]
 
 
 def keep_items(items: Path | None, out: Path, features: Features) -> None:

@@ -11,7 +11,7 @@ import typer
 import fultr
 import fultr.data
 import fultr.datasets
-from fultr.cli.files import holds_impressions, read_any
+from fultr.cli.files import holds_impressions, read_any, write_any
 from fultr.cli.options import Column, Json, LogReading, Seed, renamed_columns
 from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.errors import InputError
@@ -76,7 +76,7 @@ def split(
         whole = content.data if content.counts is None else content.counts
         parts["train"], parts["test"] = _by_query(whole, by, share, seed, log)
         for name, out in (("train", out_train), ("test", out_test)):
-            files[name] = [_write(parts[name], out)]
+            files[name] = [write_any(parts[name], out)]
     _show(parts, files, {"by": by.value, "share": share, "seed": seed}, json=json)
     say("wrote " + ", ".join(str(file) for part in files.values() for file in part))
 
@@ -102,16 +102,6 @@ def _by_query(
         return whole.split(share, seed)
     except InputError as error:
         raise error.located(file) from None
-
-
-def _write(part: fultr.data.Source, out: Path) -> Path:
-    if isinstance(part, fultr.RankingDataset):
-        (fultr.write_letor if out.suffix.lower() in fultr.datasets.LETOR_ENDINGS else fultr.write_dataset)(
-            part, out
-        )
-    else:
-        fultr.write_counts(part.compact(), out)
-    return out
 
 
 def _show(

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from fultr.data.click_log import ClickLog
 from fultr.data.columns import integers_between, require_columns
 from fultr.data.counts import LARGEST_COUNT, Counts
-from fultr.data.frames import feature_columns, frame_of_counts
 from fultr.data.propensity import NOT_SHOWN
-from fultr.data.table_files import Table, arrow_table, is_csv, write_table
+from fultr.data.table_files import Table
 from fultr.data.tally import ImpressionFacts, Tally
 from fultr.errors import InputError
-from fultr.files import atomic_write
-from fultr.logs.metadata import LOG, LogMetadata
+from fultr.logs.metadata import LOG
 from fultr.logs.reading import LogOptions, OpenedLog, check_names, no_clicks
 from fultr.logs.sources import open_source
 
@@ -201,40 +197,3 @@ def _tally(log: OpenedLog) -> Tally:
         {name: table[name].to_numpy() for name in table.columns} for table in (lists, cells, planted, groups)
     ]
     return Tally(tables[0], tables[1], tables[2], tables[3], ImpressionFacts())
-
-
-def write_aggregated_log(log: ClickLog | Counts, path: str | Path) -> None:
-    """Write counts for each query, document and position as a Parquet or CSV table, by the ending of `path`.
-
-    `read_aggregated_log` reads them back. Queries and documents need ids, and each query one list of
-    candidates: the table cannot tell several apart, and `write_counts` can. Planted items are left out, since
-    they are documents of no query, and so is what single impressions told.
-    """
-    counts = log.compact()
-    target, as_csv, data = Path(path), is_csv(path), counts.data
-    if data.query_id is None or data.doc_id is None:
-        missing = "query_id" if data.query_id is None else "doc_id"
-        raise InputError("counts are by query and document, which need ids", file=target, column=missing)
-    if not counts.cells.clicks.any():
-        raise no_clicks(target)
-    several = int((np.bincount(data.query_codes) > 1).sum())
-    if several:
-        problem = (
-            f"{several} queries have several lists of candidates, which such a table cannot tell apart;"
-            " write_counts and `fultr count` keep them apart"
-        )
-        raise InputError(problem, file=target, column="query_id")
-    if counts.context is not None and np.unique(counts.context).size > 1:
-        problem = "such a table has no place for the values of this column; write_counts keeps them"
-        raise InputError(problem, file=target, column=counts.context_name)
-    frame = frame_of_counts(counts).rename({"list_impressions": "query_impressions"})
-    if data.features.shape[1]:
-        index = pl.struct("list", "doc_id").rle_id()  # candidates stand in the order of the rows of the data
-        row = frame.select(index).to_series().to_numpy()
-        features = feature_columns(data, data.features[row], "columns" if as_csv else "list")
-        frame = frame.with_columns(**features)
-    frame = frame.drop("list", counts.context_name, strict=False)
-    about = replace(LogMetadata.of(counts, (), with_features=True), origin={})
-    whole = arrow_table(frame)
-    with atomic_write(target) as temporary:
-        write_table(temporary, whole.schema, {**about.to_dict(), "kind": AGGREGATED}, [whole], as_csv=as_csv)

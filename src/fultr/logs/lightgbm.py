@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, one_of
-from fultr.data.click_log import ClickLog
 from fultr.data.columns import (
     FEATURE_PREFIX,
     LIST_COLUMN,
     NOT_FINITE,
     NUMBER,
 )
-from fultr.data.letor import pair_lines, parse_letor
-from fultr.data.propensity import NOT_SHOWN
+from fultr.data.letor import parse_letor
 from fultr.data.table_files import Table, open_csv
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file, written_together
-from fultr.logs.reading import no_clicks
+from fultr.files import existing_file
 from fultr.logs.sources import check_first_position, long_table
 
 Weights = Literal["inverse-propensity", "ignore"]
@@ -222,48 +217,3 @@ def _lines(file: Path, size: int | None) -> pl.Series | None:
     if size is not None and len(lines) != size:
         raise InputError(f"has {len(lines)} lines, but there must be {size}", file=file)
     return pl.Series(lines, dtype=pl.String).str.strip_chars()
-
-
-def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
-    """Write a click log for LightGBM, with labels that are clicks; return the files written.
-
-    The data is `label 0:value 1:value ...`; lengths of lists and positions stand beside it in `.query` and
-    `.position`, and what LightGBM has no place for in `.query_id`, `.doc_id` and `.item_group`. Candidates
-    that were not shown and planted items are left out, and so are propensities and times.
-    """
-    target, data = Path(path), log.data
-    if not data.features.shape[1]:
-        raise InputError("there are no features to write", file=target, column="features")
-    if not log.click.any():
-        raise no_clicks(target)
-    shown = np.flatnonzero(log.position != NOT_SHOWN)
-    row, impression = log.row_of_entry[shown], log.impression_of_entry[shown]
-    kept, lengths = np.unique(impression, return_counts=True)
-    beside: dict[str, NDArray[Any]] = {"query": lengths, "position": log.position[shown]}
-    if data.query_id is not None:
-        beside["query_id"] = data.query_id[log.lists[kept]]
-    if data.doc_id is not None:
-        beside["doc_id"] = data.doc_id[row]
-    if data.group_names:  # the code of an unknown group, -1, is that of the last
-        beside["item_group"] = np.array([*data.group_names, ""], dtype=object)[data.group[row]]
-    labels = [pa.array(log.click[shown].astype(np.int8)).cast(pa.string())]
-    files = [target, *(_beside(target, name) for name in beside)]
-    with written_together(), ExitStack() as stack:
-        temporary, *others = (stack.enter_context(atomic_write(file)) for file in files)
-        for other, (name, values) in zip(others, beside.items(), strict=True):
-            other.write_text(_single_lines(values, target, name), encoding="utf-8", newline="\n")
-        with temporary.open("w", encoding="utf-8", newline="\n") as text:
-            text.writelines(f"{line}\n" for line in pair_lines(labels, data.features, row, first_index=0))
-    return files
-
-
-def _single_lines(values: NDArray[Any], file: Path, column: str) -> str:
-    """Return a line for each value; refuse what would not come back from one as it was."""
-    texts = pl.Series(map(str, values.tolist()), dtype=pl.String)
-    broken = (texts.str.strip_chars() != texts) | texts.str.contains(r"[\r\n]")
-    if column != "item_group":
-        broken |= texts == ""
-    for row in broken.arg_true().head(1):
-        problem = "must be one line of text without blanks around it"
-        raise InputError(problem, file=file, row=row + 1, column=column, value=values[row])
-    return "".join(f"{text}\n" for text in texts)
