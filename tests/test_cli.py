@@ -320,7 +320,7 @@ def test_convert_never_writes_over_the_documents_it_reads(
     for out in ("jobs.parquet", "jobs.items.parquet"):
         err = refusal(capsys, "convert", log, tmp_path / out, "--items", items)
         assert "jobs.items.parquet: would be written over" in err
-        assert "--features list" in err
+        assert "give another name" in err
     assert result_of(capsys, "convert", log, tmp_path / "jobs.parquet")[0] == 0  # it has no features
     code, _, err = result_of(
         capsys, "convert", log, tmp_path / "jobs.parquet", "--items", items, "--features", "list"

@@ -32,7 +32,7 @@ from fultr.cli.options import (
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.simulate import Features
 from fultr.errors import InputError
-from fultr.files import writable_file
+from fultr.files import check_outputs
 
 NESTED_COLUMNS = (
     "query", "documents", "clicks", "positions", "impression", "features", "groups", "timestamp"
@@ -108,8 +108,7 @@ def convert(
       fultr convert --from nested sessions.parquet clicks.parquet --column documents=urls
       fultr convert --from ubi queries.ndjson --events events.ndjson clicks.parquet
     """
-    writable_file(out)
-    keep_items(items, out, features)
+    check_outputs([out, *([fultr.logs.items_file(out)] if features is Features.TABLE else [])], [items])
     chosen = {
         "events": events,
         "positions": None if positions is None else positions.value,
@@ -200,14 +199,3 @@ def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
             raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(known)}", value=pair)
         named[name] = column
     return named
-
-
-def keep_items(items: Path | None, out: Path, features: Features) -> None:
-    """Refuse to write over the table of documents that is being read."""
-    written = [out, *([fultr.logs.items_file(out)] if features is Features.TABLE else [])]
-    if items is not None and items.resolve() in [file.resolve() for file in written]:
-        problem = (
-            "would be written over, though --items names it; give the log another name, or keep its features"
-            " in it (--features list or columns)"
-        )
-        raise InputError(problem, file=items)

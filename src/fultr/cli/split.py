@@ -15,7 +15,7 @@ from fultr.cli.files import holds_impressions, read_any, write_any
 from fultr.cli.options import Column, Json, LogReading, Seed, renamed_columns
 from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.errors import InputError
-from fultr.files import writable_file
+from fultr.files import check_outputs
 
 
 class By(StrEnum):
@@ -54,7 +54,7 @@ def split(
     columns = renamed_columns(column)
     if not 0 < share < 1:
         raise InputError("--share lies between 0 and 1", value=share)
-    _check_files(log, out_train, out_test)
+    check_outputs([out_train, out_test], [log])
     parts: dict[str, fultr.data.Source] = {}
     files: dict[str, list[Path]] = {}
     if holds_impressions(log, columns):
@@ -79,15 +79,6 @@ def split(
             files[name] = [write_any(parts[name], out)]
     _show(parts, files, {"by": by.value, "share": share, "seed": seed}, json=json)
     say("wrote " + ", ".join(str(file) for part in files.values() for file in part))
-
-
-def _check_files(log: Path, train: Path, test: Path) -> None:
-    """Refuse to write over what is read, or one part over the other."""
-    if writable_file(train).resolve() == writable_file(test).resolve():
-        raise InputError("--out-train and --out-test must be different files", file=test)
-    for out in (train, test):
-        if out.resolve() == log.resolve():
-            raise InputError("would be written over, though it is read; give another name", file=out)
 
 
 def _by_query(

@@ -26,6 +26,7 @@ from fultr.data.fields import (
 from fultr.data.frames import frame_of_lists
 from fultr.data.grouping import first_repeat
 from fultr.data.ids import (
+    TEXT,
     UNKNOWN_GROUP,
     Ids,
     as_column,
@@ -327,42 +328,41 @@ class RankingDataset:
         return summary
 
 
-def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
+def concatenate(datasets: Iterable[RankingDataset]) -> RankingDataset:
     """Put the lists of several datasets after one another; groups are matched by name.
 
-    A column that only some of the parts have (relevance, ids, comments) is left out.
+    A column that only some of the datasets have (relevance, ids, comments) is left out. Ids that are text in
+    one of them are text in the result. Groups are in ascending order if the datasets have different ones.
     """
-    parts = list(parts)
-    if not parts:
+    datasets = list(datasets)
+    if not datasets:
         raise InputError("there is nothing to concatenate")
-    first = parts[0]
-    for number, part in enumerate(parts[1:], start=2):
-        if part.feature_names != first.feature_names:
-            raise InputError(f"part {number} has other features than part 1", column="feature_names")
-    names = tuple(dict.fromkeys(name for part in parts for name in part.group_names))
-    # one place more than names, so that the unknown group, -1, maps to itself
-    recode = [np.array([names.index(name) for name in part.group_names] + [UNKNOWN_GROUP]) for part in parts]
+    first = datasets[0]
+    for number, dataset in enumerate(datasets[1:], start=2):
+        if dataset.feature_names != first.feature_names:
+            raise InputError(f"dataset {number} has other features than dataset 1", column="feature_names")
+    names: Sequence[str] = first.group_names
+    if any(dataset.group_names != names for dataset in datasets):
+        names = sorted({name for dataset in datasets for name in dataset.group_names})
+    # one code more than names, so that the unknown group, -1, maps to itself
+    codes = [np.array([*map(names.index, dataset.group_names), UNKNOWN_GROUP]) for dataset in datasets]
 
     def joined(column: str) -> NDArray[Any] | None:
-        values = [getattr(part, column) for part in parts]
-        if any(value is None for value in values):
+        columns = [getattr(dataset, column) for dataset in datasets]
+        if any(values is None for values in columns):
             return None
-        if len({value.dtype.kind for value in values}) > 1:
-            raise InputError("ids are integers in one part and text in another", column=column)
-        return np.concatenate(values)
+        is_text = any(values.dtype.kind == "T" for values in columns)
+        return np.concatenate([values.astype(TEXT) if is_text else values for values in columns])
 
     return RankingDataset(
-        features=np.concatenate([part.features for part in parts]),
-        offsets=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
-        group=np.concatenate([code[part.group] for code, part in zip(recode, parts, strict=True)]),
+        features=np.concatenate([dataset.features for dataset in datasets]),
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate([dataset.lengths for dataset in datasets]))]),
+        group=np.concatenate([code[dataset.group] for code, dataset in zip(codes, datasets, strict=True)]),
         group_names=names,
-        relevance=joined("relevance"),
-        query_id=joined("query_id"),
-        doc_id=joined("doc_id"),
         feature_names=first.feature_names,
-        group_columns=tuple(sorted({column for part in parts for column in part.group_columns})),
-        comment=joined("comment"),
-        source=" + ".join(dict.fromkeys(part.source for part in parts if part.source)),
+        group_columns=tuple(sorted({column for dataset in datasets for column in dataset.group_columns})),
+        source=" + ".join(dict.fromkeys(dataset.source for dataset in datasets if dataset.source)),
+        **{name: joined(name) for name in ("relevance", "query_id", "doc_id", "comment")},
     )
 
 

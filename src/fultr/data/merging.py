@@ -15,7 +15,7 @@ from fultr.data.counts import Cells, Counts, check_sum
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
 from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
-from fultr.data.ids import TEXT, UNKNOWN_GROUP, IdCodes, Ids, codes_of, text_series
+from fultr.data.ids import UNKNOWN_GROUP, IdCodes, Ids, codes_of, text_series
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.tally import (
     Columns,
@@ -173,9 +173,8 @@ def merge(*parts: Counts) -> Counts:
     for file in files:
         check_new_file(seen, file.name, file.name, file.sha256)
     queries, documents = IdCodes(), IdCodes()
-    data = _one_kind([part.data for part in parts])
     contexts = sorted({value for part in parts for value in part.context_values})
-    lists = join_lists(data)
+    lists = join_lists(part.data for part in parts)
     of_lists, of_rows = id_codes_of(lists, queries, documents)
     tallies, list_start, row_start = [], 0, 0
     for part in parts:
@@ -218,23 +217,6 @@ def merge_contexts(counts: Counts) -> Counts:
     first, *others = (part for part in parts if len(part.data))
     merged = merge(first, *(replace(part, planted=no_planted) for part in others))
     return replace(merged, files=counts.files, facts=counts.facts)
-
-
-def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
-    """Return lists whose ids are text if those of any are, and whose groups have one order."""
-    names = {part.group_names for part in parts}
-    ordered = sorted({name for group_names in names for name in group_names})
-    converted = []
-    for part in parts:
-        changed: dict[str, Any] = {"comment": None, "relevance": None}
-        for column in ("query_id", "doc_id"):
-            if any(getattr(other, column).dtype.kind == "T" for other in parts):
-                changed[column] = getattr(part, column).astype(TEXT)
-        if len(names) > 1:
-            code = np.array([*(ordered.index(name) for name in part.group_names), -1], dtype=np.int32)
-            changed |= {"group": code[part.group], "group_names": tuple(ordered)}
-        converted.append(replace(part, **changed))
-    return converted
 
 
 def _tally(
