@@ -50,12 +50,12 @@ def main() -> None:
 def measure_counting(folder: Path, rows: int, number_of_turns: int) -> None:
     """Make a log, and compare ways to count it and to use it."""
     log, scattered = folder / "clicks.parquet", folder / "scattered.parquet"
-    made = in_process(SIMULATE, log, rows // ROWS_AN_IMPRESSION)
+    simulated = in_process(SIMULATE, log, rows // ROWS_AN_IMPRESSION)
     shutil.copy(items_file(log), items_file(scattered))
     in_process(SCATTER, log, scattered)
     size = (log.stat().st_size + items_file(log).stat().st_size) / 1e6
     print(f"counting: {rows} rows, {CORES} cores, {size:.0f} MB of Parquet")
-    row("fultr simulate", made, rows, "")
+    row("fultr simulate", simulated, rows, "")
     ways = {
         "fultr count": (COUNT, log),
         "polars, equal query": (POLARS, log),

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ frame.drop("list").write_parquet(folder / "counts.parquet")
 # files for LightGBM: labels that are clicks, and beside them lengths of lists, positions and ids
 row = log.row_of_entry
 pairs = [" ".join(f"{k}:{value}" for k, value in enumerate(features)) for features in data.features[row]]
-lines = {
+lines: dict[str, Any] = {
     "": [f"{click:d} {line}" for click, line in zip(log.click, pairs, strict=True)],
     ".query": np.diff(log.offsets),
     ".position": log.position,

@@ -38,7 +38,7 @@ def write_lightgbm(log: ClickLog, path: Path) -> None:
     impressions, lengths = np.unique(log.impression_of_entry[shown], return_counts=True)
     assert data.query_id is not None
     assert data.doc_id is not None
-    lines = {
+    lines: dict[str, Any] = {
         "": [
             f"{click:d} " + " ".join(f"{index}:{value}" for index, value in enumerate(features))
             for click, features in zip(log.click[shown], data.features[row], strict=True)

@@ -249,7 +249,7 @@ def test_what_cannot_be_merged_is_said() -> None:
     with pytest.raises(InputError, match="'noise': must be the same in counts that are merged"):
         fultr.merge(one, other)
     without = simulated(50, some_data(doc_id=None)).compact()
-    with pytest.raises(InputError, match="'doc_id': part 2 has no such ids"):
+    with pytest.raises(InputError, match="'doc_id': counts 2 have no such ids"):
         fultr.merge(one, without)
     conflicting = simulated(50, some_data(source="x"))
     conflicting = replace(conflicting, data=replace(conflicting.data, features=conflicting.data.features + 1))

@@ -147,7 +147,7 @@ OPTIONS_OF = {
     Format.UBI: ("events", "positions", "on_stray", "first_position"),
     Format.LIGHTGBM: ("first_position", "weights"),
 }
-"""What each format may be told, by the names of arguments."""
+"""The options of each format, by the names of arguments."""
 
 OPTION_NAMES = {"on_stray": "--skip-strays"}
 
@@ -188,14 +188,14 @@ def _read(
     return log
 
 
-def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
+def _named(pairs: list[str] | None, names: Sequence[str]) -> dict[str, str]:
     """Turn NAME=COLUMN options into a mapping, for the names that a layout has."""
     named = {}
     for pair in pairs or []:
         name, equals, column = pair.partition("=")
-        if not known:
+        if not names:
             raise InputError("this format has no columns of other names; leave --column out", value=pair)
-        if not (equals and column) or name not in known:
-            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(known)}", value=pair)
+        if not (equals and column) or name not in names:
+            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(names)}", value=pair)
         named[name] = column
     return named

@@ -59,7 +59,7 @@ def split(
     files: dict[str, list[Path]] = {}
     if holds_impressions(log, columns):
         with progress("splitting") as report:
-            made = fultr.split_log(
+            written = fultr.split_log(
                 log,
                 out_train,
                 out_test,
@@ -69,7 +69,7 @@ def split(
                 seed=seed,
                 progress=report,
             )
-        for name, part in zip(("train", "test"), made, strict=True):
+        for name, part in zip(("train", "test"), written, strict=True):
             parts[name], files[name] = part.log, part.files
     else:
         content = read_any(log, LogReading(columns=columns))
@@ -96,17 +96,17 @@ def _by_query(
 
 
 def _show(
-    parts: dict[str, fultr.data.Source], files: dict[str, list[Path]], asked: dict[str, Any], *, json: bool
+    parts: dict[str, fultr.data.Source], files: dict[str, list[Path]], options: dict[str, Any], *, json: bool
 ) -> None:
     summary = {name: _summary(part) for name, part in parts.items()}
     both = _queries(parts["train"]) & _queries(parts["test"])
     if json:
-        told = {name: {"files": [str(file) for file in files[name]], **summary[name]} for name in files}
-        print_json({**asked, **told, "queries_in_both": len(both)})
+        described = {name: {"files": [str(file) for file in files[name]], **summary[name]} for name in files}
+        print_json({**options, **described, "queries_in_both": len(both)})
         return
     names = list(summary["train"])
-    rows = [(name, *(f"{summary[name][what]:,}" for what in names)) for name in summary]
-    print_table(results(), f"Split by {asked['by']}", ("part", *names), rows)
+    rows = [(name, *(f"{summary[name][figure]:,}" for figure in names)) for name in summary]
+    print_table(results(), f"Split by {options['by']}", ("part", *names), rows)
     results().print(f"Queries in both parts: {len(both):,}")
 
 

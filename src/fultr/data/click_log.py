@@ -238,7 +238,7 @@ class ClickLog:
         return np.bincount(self.lists, minlength=len(self.data))
 
     def __getitem__(self, impressions: int | slice | Sequence[int] | NDArray[Any]) -> ClickLog:
-        """Return some of the impressions (a slice, indices in any order, or a mask), over the same lists."""
+        """Return the chosen impressions (a slice, indices in any order, or a mask), over the same lists."""
         chosen = chosen_of(impressions, len(self), "impression")
         entries = rows_of(self.offsets, chosen)
         new_index = np.full(len(self), -1)
@@ -284,25 +284,25 @@ class ClickLog:
         return np.asarray(self.timestamp >= moments[1:][np.abs(put_aside - share).argmin()])
 
     def shown_only(self) -> ClickLog:
-        """Return the log without candidates that were never shown, of which nothing can be known.
+        """Return the log without candidates that were never shown: clicks say nothing about them.
 
         A list of which nothing was ever shown is left out, and so are its impressions.
         """
-        kept = np.zeros(self.data.rows, dtype=np.bool_)
-        kept[self.row_of_entry[self.position != NOT_SHOWN]] = True
-        if kept.all():
+        was_shown = np.zeros(self.data.rows, dtype=np.bool_)
+        was_shown[self.row_of_entry[self.position != NOT_SHOWN]] = True
+        if was_shown.all():
             return self
-        data, lists = self.data.of_rows(kept)
+        data, lists = self.data.of_rows(was_shown)
         log = self[np.isin(self.lists, lists)]
         return replace(
             log,
             data=data,
             lists=np.searchsorted(lists, log.lists),
-            **columns_at(log, kept[log.row_of_entry], "position", "click", "propensity"),
+            **columns_at(log, was_shown[log.row_of_entry], "position", "click", "propensity"),
         )
 
     def with_lists(self, lists: RankingDataset) -> ClickLog:
-        """Return the same clicks on lists of the same rows, which may say something else of them."""
+        """Return the same clicks on lists of the same rows with other features, groups or ids."""
         return replace(self, data=lists)
 
     def compact(self) -> Counts:

@@ -50,8 +50,8 @@ NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 class Location:
     """Where rows come from: the file, if any, and the number of each row, or of the first, in the table.
 
-    `line_of` turns the number of a row into what a person would count, the line of a text file; since that
-    may mean to look through the file, it is asked only when there is something to complain about.
+    `line_of` turns the number of a row into the line of a text file. That may mean to read the file again,
+    so it is called only for an error.
     """
 
     file: str | Path | None = None

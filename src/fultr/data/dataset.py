@@ -233,18 +233,18 @@ class RankingDataset:
         return f"<RankingDataset{source}: {shape}, {len(self.group_names)} groups>"
 
     def __getitem__(self, lists: int | slice | Sequence[int] | NDArray[Any]) -> RankingDataset:
-        """Return some of the lists, in the order asked for; a mask or repeated lists are fine."""
+        """Return the chosen lists, in the given order; a mask or repeated lists are fine."""
         chosen = chosen_of(lists, len(self), "list")
         if isinstance(lists, slice) and lists.step in (None, 1):
             start, stop = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
             return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
-    def of_rows(self, kept: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
+    def of_rows(self, selected: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
         """Return the lists without all other rows, and which lists are left."""
-        lengths = np.bincount(self.list_of_row[kept], minlength=len(self))
+        lengths = np.bincount(self.list_of_row[selected], minlength=len(self))
         lists = np.flatnonzero(lengths)
-        return self._pick(lists, np.flatnonzero(kept), lengths), lists
+        return self._pick(lists, np.flatnonzero(selected), lengths), lists
 
     def _pick(
         self,
@@ -412,10 +412,11 @@ class DataSplits:
         yield from (("train", self.train), ("valid", self.valid), ("test", self.test))
 
 
-def refuse_shared_queries(parts: dict[str, RankingDataset]) -> None:
-    """Raise if two parts hold a query of the same id: what is learned on one would leak into the other."""
+def refuse_shared_queries(datasets: dict[str, RankingDataset]) -> None:
+    """Raise if two datasets hold the same query: what is learned on one would leak into the other."""
     query_ids = {
-        name: set() if data.query_id is None else set(data.query_id.tolist()) for name, data in parts.items()
+        name: set() if data.query_id is None else set(data.query_id.tolist())
+        for name, data in datasets.items()
     }
     for earlier, name in combinations(query_ids, 2):
         if shared := query_ids[earlier] & query_ids[name]:

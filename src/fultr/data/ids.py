@@ -205,8 +205,10 @@ class IdCodes:
         if is_text and str(own) not in ("string", "large_string", "string_view"):
             return  # no ids at all, which is for the check of its values to say
         if self.is_text not in (None, is_text):
-            here, before = ("text", "integers") if is_text else ("integers", "text")
-            raise InputError(f"the ids are {here} here, but {before} before", file=file, column=column)
+            kind_now, kind_before = ("text", "integers") if is_text else ("integers", "text")
+            raise InputError(
+                f"the ids are {kind_now} here, but {kind_before} before", file=file, column=column
+            )
         self.is_text = is_text
 
     @property

@@ -198,10 +198,12 @@ class _Parser:
         for row, of_row in pairs.items():
             features[row] = 0.0
             features[row, list(of_row)] = list(of_row.values())
-        kept = np.array(lines, dtype=np.int64)
-        features = features if kept.size == size else features[kept]
-        self.blocks.append((features, labels[kept], np.array(query, dtype=np.int64), kept + line))
-        self.rows += kept.size
+        rows_of_data = np.array(lines, dtype=np.int64)
+        features = features if rows_of_data.size == size else features[rows_of_data]
+        self.blocks.append(
+            (features, labels[rows_of_data], np.array(query, dtype=np.int64), rows_of_data + line)
+        )
+        self.rows += rows_of_data.size
         return line + size
 
     def _check_memory(self, rows: int, width: int, line: int) -> None:
@@ -309,7 +311,7 @@ def document_of(comment: str) -> str | None:
 def _memory_of_machine() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
+    except (AttributeError, OSError, ValueError):  # not on every system
         return 1 << 40
 
 

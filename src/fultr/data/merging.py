@@ -46,7 +46,7 @@ ID_FIELDS = ("query_id", "doc_id")
 
 
 def count_impressions(log: ClickLog) -> Counts:
-    """Count the impressions of a log, some of them at a time, so that a long log takes little more memory."""
+    """Count the impressions of a log in blocks, so that a long log takes little more memory."""
     queries, documents = IdCodes(), IdCodes()
     of_lists, of_rows = id_codes_of(log.data, queries, documents)
     tally = RunningTally()
@@ -77,11 +77,11 @@ def item_table(data: RankingDataset, of_lists: NDArray[np.int64], of_rows: NDArr
     """Return each document of each query once; different features or groups of one are an error."""
     query = np.repeat(of_lists, data.lengths)
     same = first_equals(query, of_rows)
-    first, again = np.unique(same), np.flatnonzero(same != np.arange(same.size))
-    differs = (data.features[again] != data.features[same[again]]).any(axis=1)
-    differs |= data.group[again] != data.group[same[again]]
+    first, repeated = np.unique(same), np.flatnonzero(same != np.arange(same.size))
+    differs = (data.features[repeated] != data.features[same[repeated]]).any(axis=1)
+    differs |= data.group[repeated] != data.group[same[repeated]]
     if differs.any():
-        row = int(again[np.argmax(differs)])
+        row = int(repeated[np.argmax(differs)])
         problem = f"the document has other features or another group in row {same[row] + 1} of its query"
         value = None if data.doc_id is None else data.doc_id[row]
         raise InputError(problem, row=row + 1, column="doc_id", value=value)
@@ -111,7 +111,7 @@ def _rows(
     entries = slice(int(log.offsets[start]), int(log.offsets[stop]))
     lists, planted = log.lists[start:stop], log.planted
     chosen = np.flatnonzero((planted.impression >= start) & (planted.impression < stop))
-    known = np.empty(0) if planted.propensity is None else planted.propensity
+    planted_propensity = np.empty(0) if planted.propensity is None else planted.propensity
     document = of_rows[rows_of(log.data.offsets, lists)]
     query = of_lists[lists]
     return Rows(
@@ -127,7 +127,7 @@ def _rows(
             planted.impression[chosen] - start,
             planted.position[chosen],
             planted.click[chosen],
-            None if log.propensity is None else known[chosen],
+            None if log.propensity is None else planted_propensity[chosen],
         ),
         propensity=None if log.propensity is None else log.propensity[entries],
         time=None if log.timestamp is None else log.timestamp[start:stop].view(np.int64),
@@ -158,14 +158,14 @@ def merge(*parts: Counts) -> Counts:
     for number, part in enumerate(parts, start=1):
         for name in ID_FIELDS:
             if getattr(part.data, name) is None:
-                problem = f"part {number} has no such ids, so that it cannot be told which lists are the same"
+                problem = f"counts {number} have no such ids, without which equal lists cannot be found"
                 raise InputError(problem, column=name)
         for name in (*MODEL, "context_name"):
             if getattr(part, name) != getattr(first, name):
-                problem = f"must be the same in counts that are merged; part {number} has another than part 1"
+                problem = f"must be the same in counts that are merged; counts {number} differ from counts 1"
                 raise InputError(problem, column=name, value=getattr(part, name))
         if (part.cells.propensity is None) != (first.cells.propensity is None):
-            problem = f"propensities must be in all counts or in none; see parts 1 and {number}"
+            problem = f"propensities must be in all counts or in none; see counts 1 and {number}"
             raise InputError(problem, column="propensity")
     check_sum(*parts)
     files = [file for part in parts for file in part.files]
@@ -212,10 +212,10 @@ def merge_contexts(counts: Counts) -> Counts:
     if counts.context is None or counts.data.query_id is None or counts.data.doc_id is None:
         return counts
     nothing: dict[str, Any] = {"context": None, "context_name": "", "context_values": (), "files": ()}
-    parts = [replace(counts.of_context(value), **nothing) for value in counts.context_values]
+    by_context = [replace(counts.of_context(value), **nothing) for value in counts.context_values]
     no_planted = counts.planted[np.zeros(counts.planted.row.size, dtype=np.bool_)]
-    first, *others = (part for part in parts if len(part.data))
-    merged = merge(first, *(replace(part, planted=no_planted) for part in others))
+    first, *others = (counts_of_value for counts_of_value in by_context if len(counts_of_value.data))
+    merged = merge(first, *(replace(counts_of_value, planted=no_planted) for counts_of_value in others))
     return replace(merged, files=counts.files, facts=counts.facts)
 
 
@@ -358,8 +358,8 @@ def _sorted_context(codes: Integers, values: Sequence[str]) -> tuple[Integers, t
     return (rank[codes] if values else codes), tuple(names)
 
 
-def _cells(table: Columns, kept: NDArray[np.bool_] | slice = slice(None)) -> Cells:
-    table = {name: values[kept] for name, values in table.items()}
+def _cells(table: Columns, selected: NDArray[np.bool_] | slice = slice(None)) -> Cells:
+    table = {name: values[selected] for name, values in table.items()}
     order, _ = group_rows(*(table[name] for name in ("row", "position", "propensity") if name in table))
     columns: dict[str, Any] = {name: values[order] for name, values in table.items()}
     return Cells(

@@ -71,9 +71,9 @@ def read_fields(
 def _is_a(kind: Kind, value: object) -> bool:
     if isinstance(kind, type):
         return type(value) is kind
-    return type(value) is list and all(type(one) is kind[0] for one in value)
+    return type(value) is list and all(type(element) is kind[0] for element in value)
 
 
-def damaged_metadata(what: str, file: str | Path | None) -> InputError:
+def damaged_metadata(field: str, file: str | Path | None) -> InputError:
     """Return the error of metadata that fultr cannot have written."""
-    return InputError(f"its fultr metadata is damaged ({what})", file=file)
+    return InputError(f"its fultr metadata is damaged ({field})", file=file)

@@ -101,13 +101,13 @@ class Table:
         `names` has the column of each new name. Columns that are in neither are left out.
         """
 
-        def batches(wanted: list[str]) -> Iterator[tuple[Batch, Location]]:
-            own = {name: names[name] for name in wanted if name in names}
+        def batches(needed: list[str]) -> Iterator[tuple[Batch, Location]]:
+            own = {name: names[name] for name in needed if name in names}
             read = list(dict.fromkeys(own.values())) or self.schema.names[:1]
             for batch, location in self.batches(read):
                 rows = location.rows(len(batch[read[0]]))
-                made = {name: added[name](rows) for name in wanted if name in added}
-                yield {**{name: batch[column] for name, column in own.items()}, **made}, location
+                added_columns = {name: added[name](rows) for name in needed if name in added}
+                yield {**{name: batch[column] for name, column in own.items()}, **added_columns}, location
 
         fields = [self.schema.field(column).with_name(name) for name, column in names.items()]
         fields += [pa.field(name, make(np.arange(0)).type) for name, make in added.items()]
@@ -115,11 +115,11 @@ class Table:
 
 
 def open_table(path: str | Path, progress: Progress | None = None) -> Table:
-    """Open a Parquet, CSV, Arrow or NDJSON file, by its ending; `progress` is told how far reading is."""
+    """Open a Parquet, CSV, Arrow or NDJSON file, by its ending."""
     file = path if is_address(path) else existing_file(path)
-    told = progress or (lambda _done, _total: None)
+    report = progress or (lambda _done, _total: None)
     openers = {"CSV": open_csv, "Parquet": _open_parquet, "Arrow": _open_arrow, "NDJSON": _open_ndjson}
-    return openers[kind_of(file)](file, told)
+    return openers[kind_of(file)](file, report)
 
 
 def is_address(path: str | Path) -> bool:
@@ -229,13 +229,13 @@ def write_table(
     path: Path,
     schema: pa.Schema,
     metadata: Mapping[str, Any],
-    parts: Iterable[pa.Table],
+    tables: Iterable[pa.Table],
     *,
     as_csv: bool = False,
     as_arrow: bool = False,
     compression: str | dict[str, str] = "zstd",
 ) -> None:
-    """Write the parts of a table after one another, as Parquet by default.
+    """Write tables after one another, as Parquet by default.
 
     Without metadata, the file says nothing of fultr. `compression` may name that of some columns only.
     """
@@ -251,8 +251,8 @@ def write_table(
         else:
             writer = parquet.ParquetWriter(file, schema, compression=compression)
         with writer:
-            for part in parts:
-                writer.write_table(part.select(schema.names).cast(schema))
+            for table in tables:
+                writer.write_table(table.select(schema.names).cast(schema))
 
 
 def parse_metadata(text: bytes | str | None, file: str | Path) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def open_csv(
     return Table(
         pa.schema([(name, pa.string()) for name in names]),
         parse_metadata(first[len(CSV_MARK) :] if marked else None, file),
-        lambda wanted: _csv_batches(file, names, wanted, header, separator, progress),
+        lambda needed: _csv_batches(file, names, needed, header, separator, progress),
         file,
         is_text=True,
     )
@@ -370,7 +370,7 @@ def _text(source: pa.NativeFile, file: str | Path, encoding: str, errors: str = 
 
 
 def _csv_batches(
-    file: str | Path, names: list[str], wanted: list[str], header: int, separator: str, progress: Progress
+    file: str | Path, names: list[str], needed: list[str], header: int, separator: str, progress: Progress
 ) -> Iterator[tuple[Batch, Location]]:
     ragged: list[arrow_csv.InvalidRow] = []
 
@@ -391,14 +391,14 @@ def _csv_batches(
                 ),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types={name: pa.string() for name in names},
-                    include_columns=wanted,
+                    include_columns=needed,
                     null_values=[""],
                     strings_can_be_null=True,
                 ),
             )
             for batch in reader:
                 _check_ragged(ragged, location, header)
-                yield {name: batch.column(name) for name in wanted}, location
+                yield {name: batch.column(name) for name in needed}, location
                 location = replace(location, first_row=location.first_row + batch.num_rows)
                 progress(raw.tell(), raw.size())
     except pa.ArrowException as error:

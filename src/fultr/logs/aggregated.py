@@ -57,7 +57,7 @@ def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     """
     check_names(options, "context", "on_repeat")
     source = open_source(source, options.pop("progress", None))
-    table = _one_row_impressions(source, options.pop("columns", None) or {})
+    table = _as_impressions(source, options.pop("columns", None) or {})
     whole = integers_between(0, LARGEST_COUNT - 1, "a count must be an integer, 0 or more")
     counted = ("impressions", "clicks", "query_impressions")
     of_rows = {name: (name, whole) for name in counted if name in table.schema.names}
@@ -68,16 +68,19 @@ def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     return replace(log.counts(tally)[0], facts=None, origin=origin)
 
 
-def _one_row_impressions(table: Table, renamed: Mapping[str, str]) -> Table:
+def _as_impressions(table: Table, renamed: Mapping[str, str]) -> Table:
     """Return the table as impressions of one row each: `RowReader` then checks rows and codes ids."""
-    known, present = (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS), [field.name for field in table.own_fields]
+    count_names, present = (
+        (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS),
+        [field.name for field in table.own_fields],
+    )
     for name in renamed:
-        if name not in known:
-            raise InputError(f"no such column to rename; there are: {', '.join(known)}", column=name)
-    names = {name: renamed.get(name, name) for name in known}
+        if name not in count_names:
+            raise InputError(f"no such column to rename; there are: {', '.join(count_names)}", column=name)
+    names = {name: renamed.get(name, name) for name in count_names}
     require_columns(present, [names[name] for name in (*COUNT_COLUMNS, *renamed)], table.file)
-    kept = {name: name for name in present if name not in renamed.values()}
-    names = kept | {name: column for name, column in names.items() if column in present}
+    other_columns = {name: name for name in present if name not in renamed.values()}
+    names = other_columns | {name: column for name, column in names.items() if column in present}
     one_row = {"impression_id": pa.array, "click": lambda rows: pa.array(np.zeros(rows.size, np.int8))}
     kind = {"kind": LOG} if table.metadata.get("kind") == AGGREGATED else {}
     return replace(
@@ -91,8 +94,10 @@ def _rows(log: OpenedLog) -> pl.DataFrame:
     """Read the rows, check what they say one by one, and leave their features with the collector."""
     blocks: list[pl.DataFrame] = []
     unused = ("impression", "impression_check", "click", "features")
-    for block, part in log.reader.read(lambda block: (block, log.collector.part(block)), blocks.clear):
-        log.collector.add(part)
+    for block, items in log.reader.read(
+        lambda block: (block, log.collector.statements_of(block)), blocks.clear
+    ):
+        log.collector.add(items)
         rows = pl.DataFrame({name: values for name, values in block.items() if name not in unused})
         shown = pl.col("impressions") > 0
         if row := _first(rows, pl.col("clicks") > pl.col("impressions")):
@@ -150,14 +155,14 @@ def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
     for by in ("position", "document"):
         if row := _first(rows, pl.col(f"impressions_{by}") > pl.col("total")):
             document = log.reader.documents.ids(np.array([row["document"]]))[0]
-            what = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
+            of = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
             said = f"query_impressions says that it had {row['total']}; correct the counts"
             if not is_given:
                 said = (
                     f"{row['total']} impressions had a document at position 1; say how often the query was"
                     " searched for in a column query_impressions"
                 )
-            problem = f"the query has {row[f'impressions_{by}']} impressions {what}, but {said}"
+            problem = f"the query has {row[f'impressions_{by}']} impressions {of}, but {said}"
             raise _query_error(log, problem, row["query"])
     return rows
 

@@ -21,7 +21,7 @@ from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, label_of, labelled_dataset, lists_of
 from fultr.data.table_files import Table, table_of
 from fultr.errors import InputError
-from fultr.logs.features import ALIASES, wanted_columns, with_features
+from fultr.logs.features import ALIASES, expected_columns, with_features
 from fultr.logs.metadata import ITEMS, LOG
 from fultr.logs.reading import count, read_log
 
@@ -57,47 +57,49 @@ def is_frame(given: object) -> bool:
 
 def items_of(
     given: Any,
-    wanted: Sequence[str],
+    expected: Sequence[str],
     *,
     in_lists: bool,
     with_relevance: bool = False,
     with_groups: bool = False,
 ) -> GivenItems:
-    """Return items with the features that a policy knows by the names `wanted`.
+    """Return items with the features that a policy knows by the names `expected`.
 
-    Bare features, rows x d, are in the order of `wanted`, and one list. With `in_lists`, the rows of a query
-    of a frame are one list, or all of them if there is no query; a log has no such lists. Otherwise each row
-    of a frame stands for itself, with its group if that is asked for.
+    Bare features, rows x d, are in the order of `expected`, and one list. With `in_lists`, the rows of a
+    query of a frame are one list, or all rows if there is no query; a log has no such lists. Otherwise each
+    row is an item by itself, with its group if `with_groups` says so.
     """
     if isinstance(given, RankingDataset):
-        return GivenItems(with_features(given, wanted))
+        return GivenItems(with_features(given, expected))
     if isinstance(given, (ClickLog, Counts)):
         raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
     if not is_frame(given):
         table = np.asarray(given)
         if table.ndim != 2:
             raise InputError("features must be rows x features", column="X", value=table.shape)
-        return GivenItems(with_features(RankingDataset(given, [0, table.shape[0]]), wanted))
+        return GivenItems(with_features(RankingDataset(given, [0, table.shape[0]]), expected))
     frame = _with_our_names(table_of(given))
-    features, label = wanted_columns(frame, wanted), label_of(frame) if with_relevance else None
+    features, label = expected_columns(frame, expected), label_of(frame) if with_relevance else None
     if in_lists:
         require_items(frame)
     else:
         used = (*features, label, "group" if with_groups else None)
         frame = replace(frame, schema=pa.schema([field for field in frame.schema if field.name in used]))
     data, order = lists_of(frame, features, label)
-    return GivenItems(with_features(data, wanted), order)
+    return GivenItems(with_features(data, expected), order)
 
 
-def source_of_frame(frame: Any, wanted: Sequence[Sequence[str]] = (), *, impressions: bool = False) -> Source:
+def source_of_frame(
+    frame: Any, expected: Sequence[Sequence[str]] = (), *, impressions: bool = False
+) -> Source:
     """Return the labelled lists or the log that a frame holds.
 
     With `relevance` (or `label`) and no clicks it holds labelled lists; else it must be a log, of which
-    `impressions` keeps the single ones. `wanted` are the features that policies know, by name; by default
+    `impressions` keeps the single ones. `expected` are the features that policies know, by name; by default
     those of `fultr.count` and `read_dataset`.
     """
     table = _with_our_names(table_of(frame))
-    features = features_of_policies(table, wanted)
+    features = features_of_policies(table, expected)
     if not set(table.schema.names) >= CLICK_COLUMNS and label_of(table) is not None:
         return labelled_dataset(table) if features is None else lists_of(table, features, label_of(table))[0]
     try:
@@ -106,11 +108,11 @@ def source_of_frame(frame: Any, wanted: Sequence[Sequence[str]] = (), *, impress
         raise error.adding(" (as an argument of fultr.count)") if error.options else error from None
 
 
-def features_of_policies(table: Table, wanted: Sequence[Sequence[str]]) -> list[str] | None:
+def features_of_policies(table: Table, expected: Sequence[Sequence[str]]) -> list[str] | None:
     """Return the columns with the features that policies know by name; None if there are no policies."""
-    if not wanted:
+    if not expected:
         return None
-    features = list(dict.fromkeys(name for names in wanted for name in wanted_columns(table, names)))
+    features = list(dict.fromkeys(name for names in expected for name in expected_columns(table, names)))
     return [LIST_COLUMN] if LIST_COLUMN in features else features
 
 

@@ -84,15 +84,15 @@ def lightgbm_table(
     groups = _lines(_beside(file, "item_group"), size)
     columns |= {} if groups is None else {"group": groups.replace("", None)}
     columns |= _propensities(file, size, weights)
-    made_up = {"impression_id": number, "query_id": number, "doc_id": columns["row"]}
-    made_up = {name: ids for name, ids in made_up.items() if name not in columns}
-    frame = pl.DataFrame({**columns, **made_up, "position": _positions(file, size, first_position)})
+    invented = {"impression_id": number, "query_id": number, "doc_id": columns["row"]}
+    invented = {name: ids for name, ids in invented.items() if name not in columns}
+    frame = pl.DataFrame({**columns, **invented, "position": _positions(file, size, first_position)})
     for name in ("position", "doc_id"):  # the reader would name a line of the data, not of this file
-        again = frame.select(~pl.struct("impression_id", name).is_first_distinct()).to_series().arg_true()
-        for row in again.head(1):
+        repeated = frame.select(~pl.struct("impression_id", name).is_first_distinct()).to_series().arg_true()
+        for row in repeated.head(1):
             problem, value = "stands in a line of the same list already", frame[name][row]
             raise InputError(problem, file=_beside(file, name), row=row + 1, column=name, value=value)
-    about = {"invented": list(made_up), "feature_names": list(features)}
+    about = {"invented": list(invented), "feature_names": list(features)}
     return long_table(frame, file, line_of, metadata=about, is_text=True, names=names)
 
 

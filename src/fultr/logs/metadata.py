@@ -92,7 +92,7 @@ class LogMetadata:
                     problem = f"its {name} is not that of {first_file}; count the files one by one"
                     raise InputError(problem, file=file)
             if {"query_id", "doc_id"}.intersection((*first.invented, *other.invented)):
-                problem = "it was written without ids, so that it cannot be told which lists are the same"
+                problem = "it was written without ids, without which equal lists cannot be found"
                 raise InputError(problem, file=file)
         if len(given) == 1:
             return first
@@ -110,8 +110,8 @@ class LogMetadata:
     def dataset_fields(self, columns: Sequence[str], width: int) -> dict[str, Any]:
         """Return the fields of the dataset, given the columns that hold the features.
 
-        The names that were written are those of the features only if the features are still the same ones:
-        others may have been asked for, or stand in another table.
+        The names that were written hold only if the features are the ones that were written: the caller may
+        have chosen others, or they may be in another table.
         """
         names: tuple[str, ...] = tuple(name.removeprefix(FEATURE_PREFIX) for name in columns)
         if names == (LIST_COLUMN,):

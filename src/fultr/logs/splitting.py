@@ -87,8 +87,8 @@ def split_log(
     # what rows say of their items does not matter here: they are passed on as they are
     options = LogOptions(columns=columns, features=[], on_conflict="first", on_repeat="first")
     # ids of impressions that were made up for the file still say which rows are one impression
-    made_up = [name for name in table.metadata.get("invented", ()) if name != "impression_id"]
-    log = read_log(replace(table, metadata={**table.metadata, "invented": made_up}), **options)
+    invented = [name for name in table.metadata.get("invented", ()) if name != "impression_id"]
+    log = read_log(replace(table, metadata={**table.metadata, "invented": invented}), **options)
     aside = _put_aside(log, by, share, seed, table.file)
     names = id_series(log.impression_id, np.flatnonzero(aside)).cast(pl.String)
     files: list[list[Path]] = []

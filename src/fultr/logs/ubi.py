@@ -183,9 +183,11 @@ class _Ubi:
         rows = (self._search(record) for record in given if record.content.get("action_name") is None)
         searches = pl.DataFrame((row for row in rows if row is not None), SEARCH, orient="row")
         first = searches.unique("name", keep="first", maintain_order=True)
-        again = searches.filter(~pl.col("name").is_first_distinct()).join(first, on="name", suffix="_first")
+        repeated = searches.filter(~pl.col("name").is_first_distinct()).join(
+            first, on="name", suffix="_first"
+        )
         same = ["user_query", "hits"] if compare_hits else ["user_query"]
-        differs = again.filter(pl.any_horizontal(pl.col(name) != pl.col(f"{name}_first") for name in same))
+        differs = repeated.filter(pl.any_horizontal(pl.col(name) != pl.col(f"{name}_first") for name in same))
         for row, name, first_row in differs.sort("row").select("row", "name", "row_first").rows():
             problem = f"the search stands in row {first_row} already, with another query or response"
             self.skip(InputError(problem, file=self.file, row=row, column="query_id", value=name))
@@ -264,8 +266,8 @@ class _Ubi:
             first = 0 if (shown["ordinal"] == 0).any() else 1
         shown = shown.with_columns(position=pl.col("ordinal") + 1 - first).sort("row")
         shown = self.without(shown, pl.col("position") < 1, "is before the first position")
-        again = ~pl.struct("search", "position").is_first_distinct()
-        shown = self.without(shown, again, "another document of the search has this position")
+        repeated = ~pl.struct("search", "position").is_first_distinct()
+        shown = self.without(shown, repeated, "another document of the search has this position")
         hidden = hits.join(shown, on=ITEM, how="anti").select(*ITEM, click=False)
         shown = shown.select(*ITEM, "click", "position")
         return pl.concat([shown, hidden], how="diagonal").sort("search", maintain_order=True)

@@ -27,7 +27,7 @@ from fultr.data.ids import UNKNOWN_GROUP, Ids
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.features import matching_columns, wanted_columns
+from fultr.logs.features import expected_columns, matching_columns
 from fultr.logs.frames import require_items
 from fultr.policy.ranking_formats import RankingFormat
 
@@ -79,7 +79,7 @@ def read_scored(
 
 def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Scores) -> Table:
     """Return a table with one feature, the score."""
-    columns, listed = wanted_columns(table, wanted), table.metadata.get("feature_names")
+    columns, listed = expected_columns(table, wanted), table.metadata.get("feature_names")
 
     def scores_of(batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         scores = np.empty(rows, dtype=np.float32)
