@@ -328,13 +328,13 @@ class RankingDataset:
         return summary
 
 
-def concatenate(datasets: Iterable[RankingDataset]) -> RankingDataset:
+def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
     """Put the lists of several datasets after one another; groups are matched by name.
 
     A column that only some of the datasets have (relevance, ids, comments) is left out. Ids that are text in
     one of them are text in the result. Groups are in ascending order if the datasets have different ones.
     """
-    datasets = list(datasets)
+    datasets = list(parts)
     if not datasets:
         raise InputError("there is nothing to concatenate")
     first = datasets[0]
