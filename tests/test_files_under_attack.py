@@ -229,6 +229,8 @@ METADATA: dict[str, str] = {
     "noise is infinite": '"noise": {"eps_plus": Infinity, "eps_minus": 0}',
     "origin is huge": f'"origin": {{"a": {HUGE}}}',
     "origin is infinite": '"origin": {"a": 1e999}',
+    "categories are no list": '"category_names": {"1": "ab"}',
+    "categories are numbers": '"category_names": {"1": [5]}',
     "empty group": '"group_names": [""]',
     "files of other types": '"files": [{"name": 5, "rows": "x", "sha256": null}]',
     "facts are huge": f'"facts": {{"gaps": {HUGE}}}',

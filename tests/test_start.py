@@ -133,7 +133,7 @@ def test_what_is_told_without_loading_is_right() -> None:
     compare = importlib.import_module("fultr.cli.compare")
     reproduce = importlib.import_module("fultr.cli.reproduce")
     assert ", ".join(LEARN_FROM_CLICKS) == compare.NAMES
-    assert ", ".join([*FIGURES, "example"]) == reproduce.KNOWN
+    assert ", ".join([*FIGURES, "example"]) == reproduce.FIGURES
     options = importlib.import_module("fultr.cli.training_options")
     assert options.DEFAULT_CHECKPOINT_EVERY == CHECKPOINT_EVERY
 

@@ -12,7 +12,7 @@ import fultr
 import fultr.audits
 import fultr.clicks
 import fultr.evaluation
-from fultr.cli.files import NO_CLICK_LOG, read_any
+from fultr.cli.files import NO_CLICK_LOG, PolicyFeatures, read_any
 from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -32,9 +32,9 @@ from fultr.cli.training_options import (
     EpsMinus,
     EpsPlus,
     TopK,
+    check_examination_known,
     click_noise,
     in_names_of_options,
-    refuse_unknown_examination,
 )
 from fultr.errors import InputError
 
@@ -105,13 +105,13 @@ def audit(
     fultr.evaluation.checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    known = [ranker.known_features for ranker in rankers.values()]
+    known = PolicyFeatures.of(rankers.values())
     context = fultr.clicks.context_of(examined)
-    content = read_any(log, reading, context=context, known=known, shown_only=shown_only)
+    content = read_any(log, reading, context=context, policy_features=known, shown_only=shown_only)
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]
-    refuse_unknown_examination(examined, content.counts, log, *of_policies)
+    check_examination_known(examined, content.counts, log, *of_policies)
     with progress("auditing") as report, in_names_of_options(log):
         found = fultr.audits.audit(
             content.counts,

@@ -39,13 +39,13 @@ def warn_of_modes(
         return
     disparity = []
     for stochastic in (True, False):
-        found = fultr.evaluate(
+        evaluation = fultr.evaluate(
             policy, source, position_bias=position_bias, noise=noise, stochastic=stochastic, intervals=None
         )
         disparity.append(
-            f"{found.disparity:+.4f}"
-            if isinstance(found.disparity, float)
-            else f"{found.disparity_squared**0.5:.4f}"
+            f"{evaluation.disparity:+.4f}"
+            if isinstance(evaluation.disparity, float)
+            else f"{evaluation.disparity_squared**0.5:.4f}"
         )
     say(
         f"fultr: warning: the disparity of {name} is {disparity[0]} if it draws rankings, as it was trained"
@@ -61,9 +61,11 @@ def warn_of_modes_by_exposure(
     if len(names) < 2:
         return
     compared = min(LISTS_COMPARED, len(data))
-    some = [number * len(data) // compared for number in range(compared)]
+    compared_lists = [number * len(data) // compared for number in range(compared)]
     # the scores take the place of the features, so that lists are chosen with them
-    lists = fultr.RankingDataset(scores[:, None], data.offsets, group=data.group, group_names=names)[some]
+    lists = fultr.RankingDataset(scores[:, None], data.offsets, group=data.group, group_names=names)[
+        compared_lists
+    ]
     chosen = lists.features[:, 0].astype("float64")
     try:
         weights = fultr.expectation.examination_weights(ranker.position_bias_, int(lists.lengths.max()))
@@ -72,8 +74,8 @@ def warn_of_modes_by_exposure(
     of_policy, of_modes = (
         fultr.policy.exposure_shares(chosen, lists, weights, drawn=drawn).tolist() for drawn in (True, False)
     )
-    order = sorted(range(len(names)), key=lambda at: -abs(of_policy[at] - of_modes[at]))[:MOST_NAMED]
-    shares = ", ".join(f"{names[at]} {of_policy[at]:.1%} and {of_modes[at]:.1%}" for at in order)
+    order = sorted(range(len(names)), key=lambda group: -abs(of_policy[group] - of_modes[group]))[:MOST_NAMED]
+    shares = ", ".join(f"{names[group]} {of_policy[group]:.1%} and {of_modes[group]:.1%}" for group in order)
     say(
         "fultr: warning: shares of exposure if the policy draws rankings, as it was trained to, and if it"
         f" always shows the most likely one: {shares}; {INSTEAD}"

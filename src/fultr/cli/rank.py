@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -158,13 +159,23 @@ def _scored_items(path: Path, ranker: fultr.training.TrainableRanker) -> tuple[f
     if ending not in (*fultr.datasets.LETOR_ENDINGS, *fultr.policy.TABLE_ENDINGS):
         endings = ", ".join((*fultr.datasets.LETOR_ENDINGS, *fultr.policy.TABLE_ENDINGS))
         raise InputError(f"the name of a file of items must end in one of: {endings}", file=file)
+    unknown: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def score(block: fultr.RankingDataset) -> Array:
+        for name, counts in ranker.encoding_.unknown(block).items():
+            unknown[name].update(counts)
+        return ranker.feature_scores(block)
+
     with progress("reading") as report:
         if ending in fultr.policy.TABLE_ENDINGS:
-            data = fultr.policy.read_scored(file, wanted, ranker.feature_scores, progress=report)
+            options = fultr.policy.reading_options([ranker.encoding_])
+            data = fultr.policy.read_scored(file, wanted, score, options=options, progress=report)
             scores = data.features[:, 0].astype("float64")
         else:
             data = fultr.logs.with_features(fultr.read_letor(file, progress=report), wanted, file)
             scores = ranker.feature_scores(data)
+    if unknown:
+        say(f"fultr: warning: {fultr.policy.sentence_of_unknown(unknown, data.rows)}")
     try:
         return data, scores + ranker.offsets_of(data)
     except InputError as error:

@@ -44,24 +44,24 @@ def report(
     """
     fultr.reports.check_page(out)
     content = fultr.reports.read_result(source)
-    given: dict[str, Any] = {"log": None, "valid": None, "missing": ()}
+    inputs: dict[str, Any] = {"log": None, "valid": None, "missing": ()}
     if isinstance(content, fultr.reports.TrainingRun):
-        given = _inputs_of(content, log)
+        inputs = _inputs_of(content, log)
     elif log is not None:
         raise InputError("--log is for the report of a run; an audit holds all that its report says")
     with progress("measuring") as shown:
-        found = fultr.reports.make_report(content, source, **given, seed=seed, progress=shown)
-    fultr.reports.write_report(found, out)
+        report_content = fultr.reports.make_report(content, source, **inputs, seed=seed, progress=shown)
+    fultr.reports.write_report(report_content, out)
     if json:
         summary = {
             "file": str(out),
             "bytes": out.stat().st_size,
-            "rankings": [one.key for one in found.rankings],
-            "examples": len(found.examples),
-            "missing": list(found.missing),
+            "rankings": [ranking.key for ranking in report_content.rankings],
+            "examples": len(report_content.examples),
+            "missing": list(report_content.missing),
         }
         print_json(summary)
-    for sentence in found.missing:
+    for sentence in report_content.missing:
         say(f"fultr: {sentence}")
     say(f"wrote {out}")
 
@@ -69,33 +69,33 @@ def report(
 def _inputs_of(run: fultr.reports.TrainingRun, log: Path | None) -> dict[str, Any]:
     """Return what a run was trained on and validated by, as far as it is still there, and what is missing."""
     located = fultr.reports.find_inputs(run, log)
-    given: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "log": None,
         "valid": None,
         "missing": [] if located.missing is None else [located.missing],
     }
     if located.log is not None and located.missing is None:
         try:
-            given["log"], given["valid"] = _read(run, located, located.log)
+            inputs["log"], inputs["valid"] = _read(run, located, located.log)
         except InputError as error:
             if log is not None:
                 raise
-            given["missing"].append(f"The log of the run cannot be read: {error}")
-    return given
+            inputs["missing"].append(f"The log of the run cannot be read: {error}")
+    return inputs
 
 
 def _read(
     run: fultr.reports.TrainingRun, located: fultr.reports.Located, log: Path
 ) -> tuple[fultr.data.Source, fultr.data.Source | None]:
-    how = {name: run.inputs[name] for name in LogReading().arguments() if name in run.inputs}
-    reading = LogReading(**{**how, "items": located.items})
+    log_settings = {name: run.inputs[name] for name in LogReading().arguments() if name in run.inputs}
+    reading = LogReading(**{**log_settings, "items": located.items})
     shown_only = bool(run.inputs.get("shown_only"))
     inputs = Inputs(log, located.valid, reading, run.inputs.get("relevant_from"), shown_only)
-    ranker, asked = run.policies[0].ranker, run.settings.get("position_bias") or {}
-    if "curves" not in asked:
+    ranker, bias_settings = run.policies[0].ranker, run.settings.get("position_bias") or {}
+    if "curves" not in bias_settings:
         return inputs.read(ranker)
     # a policy keeps the mean of the curves, and its clicks were weighed by each of them
-    bias = fultr.PositionBiasByContext.from_dict(asked)
+    bias = fultr.PositionBiasByContext.from_dict(bias_settings)
     source, valid = inputs.read(copy(ranker).set_params(position_bias=bias))
     return fultr.clicks.with_examination(source, bias)[
         0

@@ -16,7 +16,7 @@ from fultr.cli.output import print_json, print_statements, progress, results, sa
 from fultr.cli.training_run import StoppedError
 
 BY_DEFAULT = ("german", "synthetic")
-KNOWN = "fig1, fig2, fig3, fig4, fig5, fig6, example"
+FIGURES = "fig1, fig2, fig3, fig4, fig5, fig6, example"
 
 
 class Size(StrEnum):
@@ -30,7 +30,7 @@ def reproduce(
     figures: Annotated[
         list[str],
         typer.Argument(
-            help=f"Any of {KNOWN}, or all.",
+            help=f"Any of {FIGURES}, or all.",
             metavar="FIGURE...",
         ),
     ],
@@ -64,14 +64,14 @@ def reproduce(
       fultr reproduce all --data mslr:MSLR-WEB30K --out mslr
     """
     chosen = list(data or BY_DEFAULT)
-    options = [f"--data {_without_place(one)}" for one in chosen]
+    options = [f"--data {_without_path(name)}" for name in chosen]
     options += ["--quick"] * quick + [f"--size {size.value}"] * (size is Size.PAPER)
     options += [] if splits is None else [f"--splits {splits}"]
     options += [f"--seed {seed}"] * (seed != 0)
     command = " ".join(["fultr reproduce", *figures, *options, "--out DIR"])
     with progress("runs", lines=True) as report:
         try:
-            found = fultr.reproduce(
+            reproduction = fultr.reproduce(
                 *(figures, out),
                 data=chosen,
                 quick=quick,
@@ -84,20 +84,23 @@ def reproduce(
                 say=say,
             )
         except KeyboardInterrupt:
-            kept = f"finished runs are kept in {out}; the same command goes on"
-            raise StoppedError(signal.SIGINT, f"stopped; {kept}") from None
+            advice = f"finished runs are kept in {out}; the same command goes on"
+            raise StoppedError(signal.SIGINT, f"stopped; {advice}") from None
     if json:
-        verdicts = [verdict.to_dict() for verdict in found.verdicts]
-        print_json({"verdicts": verdicts, "written": [str(path) for path in found.files]})
+        verdicts = [verdict.to_dict() for verdict in reproduction.verdicts]
+        print_json({"verdicts": verdicts, "written": [str(path) for path in reproduction.files]})
         return
-    cells = [(one.claim, one.outcome, one.data, one.part, one.statement) for one in found.verdicts]
+    cells = [
+        (verdict.claim, verdict.outcome, verdict.data, verdict.part, verdict.statement)
+        for verdict in reproduction.verdicts
+    ]
     print_statements(
         results(), "What of the paper holds", ("claim", "verdict", "data", "queries", "statement"), cells
     )
     results().print(f"Effects and intervals: {out / 'verdicts.md'}")
 
 
-def _without_place(data: str) -> str:
+def _without_path(data: str) -> str:
     """Return the name of a data set with the folder's name, but not where it is."""
     name, _, folder = data.partition(":")
     return f"{name}:{Path(folder).resolve().name}" if folder else name

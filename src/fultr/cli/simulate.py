@@ -93,8 +93,8 @@ def simulate(
     # what cannot be done is said before the work, not after it, and by the names of the options
     fultr.data.is_csv(writable_file(out))
     # --clicks is what --clicked-impressions was called before
-    clicked = clicks if clicked_impressions is None else clicked_impressions
-    if clicked is not None and impressions is not None:
+    clicked_count = clicks if clicked_impressions is None else clicked_impressions
+    if clicked_count is not None and impressions is not None:
         raise InputError("give --clicked-impressions or --impressions, not both")
     if not 0 < logging_share <= 1:
         raise InputError("--logging-share is a share above 0 and at most 1", value=logging_share)
@@ -110,13 +110,13 @@ def simulate(
     if relevant_from is not None:
         data = data.binarize(relevant_from)
     with progress("simulating") as report:
-        made = fultr.clicks.simulate_log(
+        simulated = fultr.clicks.simulate_log(
             out,
             data,
             _logging_policy(logging, data, logging_share, seed),
             examined,
             noise=noise,
-            clicks=5_000 if clicked is None and impressions is None else clicked,
+            clicks=5_000 if clicked_count is None and impressions is None else clicked_count,
             impressions=impressions,
             keep_empty=not drop_empty,
             planting=planting,
@@ -126,10 +126,10 @@ def simulate(
             progress=report,
         )
     if json:
-        print_json({"files": [str(file) for file in made.files], "log": made.summary})
+        print_json({"files": [str(file) for file in simulated.files], "log": simulated.summary})
     else:
-        print_log(results(), made.summary)
-    say("wrote " + " and ".join(str(file) for file in made.files))
+        print_log(results(), simulated.summary)
+    say("wrote " + " and ".join(str(file) for file in simulated.files))
 
 
 def _logging_policy(
@@ -146,11 +146,11 @@ def _planting(share: float | None, positions: str, top_k: int | None) -> fultr.P
     if not 0 < share <= 1:
         raise InputError("--plant is a share above 0 and at most 1", value=share)
     try:
-        places = tuple(int(part) for part in positions.split(","))
+        planting_positions = tuple(int(text) for text in positions.split(","))
     except ValueError:
         raise InputError("--plant-positions is no list of positions such as 1,2,3", value=positions) from None
-    if min(places) < 1:
+    if min(planting_positions) < 1:
         raise InputError("--plant-positions start at 1", value=positions)
-    if top_k is not None and max(places) > top_k:
+    if top_k is not None and max(planting_positions) > top_k:
         raise InputError(f"--plant-positions must lie within --top-k {top_k}", value=positions)
-    return fultr.Planting(share, places)
+    return fultr.Planting(share, planting_positions)

@@ -50,9 +50,12 @@ def print_log(
 ) -> None:
     """Print what a click log holds, by group and by position; with the facts of its readiness, if given."""
     impressions, empty = summary["impressions"], summary["impressions_without_click"]
-    known = "" if empty is None else f", {empty:,} of them without a click"
+    without_click = "" if empty is None else f", {empty:,} of them without a click"
     rows = [
-        ("impressions", f"{impressions:,}{' (empty ones dropped)' if summary['empties_dropped'] else known}"),
+        (
+            "impressions",
+            f"{impressions:,}{' (empty ones dropped)' if summary['empties_dropped'] else without_click}",
+        ),
         ("clicks", f"{summary['clicks']:,}"),
         ("queries", f"{summary['queries']:,}"),
         ("candidate lists", f"{summary['lists']:,}"),
@@ -77,13 +80,13 @@ def print_log(
 
 
 def _examination(summary: dict[str, Any], readiness: dict[str, Any] | None) -> str:
-    given = readiness is not None and readiness["examination"]["source"] == "given"
-    if summary["propensity_column"] and not given:
+    bias_given = readiness is not None and readiness["examination"]["source"] == "given"
+    if summary["propensity_column"] and not bias_given:
         return "propensities in the log"
-    bias = readiness["examination"]["position_bias"] if readiness and given else summary["position_bias"]
+    bias = readiness["examination"]["position_bias"] if readiness and bias_given else summary["position_bias"]
     if bias is None:
         return "unknown"
-    if given and readiness is not None and readiness["examination"]["context"] is not None:
+    if bias_given and readiness is not None and readiness["examination"]["context"] is not None:
         return f"a curve for each {readiness['examination']['context']}; their mean is {_values(bias)}"
     return f"v_k = {_values(bias)}"
 

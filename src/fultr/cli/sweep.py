@@ -42,6 +42,7 @@ from fultr.cli.training_options import (
     LearningRate,
     Leaves,
     Log,
+    Missing,
     Model,
     ModelName,
     Out,
@@ -94,6 +95,7 @@ def sweep(
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
     scale_features: ScaleFeatures = None,
+    missing: Missing = None,
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
@@ -133,6 +135,7 @@ def sweep(
         evidence=evidence.value,
         group_blind=group_blind,
         scale_features=scale_features,
+        missing=None if missing is None else missing.value,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
         folds=folds,
@@ -152,11 +155,13 @@ def sweep(
         return write_frontier(front, folder.path)
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
-    found = run_training("sweep", ranker, further, inputs, RunLocation(out, resume, checkpoint_every), train)
+    run_results = run_training(
+        "sweep", ranker, further, inputs, RunLocation(out, resume, checkpoint_every), train
+    )
     if json:
-        print_json({"run": str(out), **found})
+        print_json({"run": str(out), **run_results})
         return
-    print_frontier(results(), found, out)
+    print_frontier(results(), run_results, out)
 
 
 def write_frontier(front: fultr.Frontier, folder: Path) -> dict[str, Any]:
@@ -172,7 +177,7 @@ def write_frontier(front: fultr.Frontier, folder: Path) -> dict[str, Any]:
 
 
 def _write_policy(front: fultr.Frontier, point: fultr.training.FrontierPoint, folder: Path) -> dict[str, Any]:
-    several = len({one.seed for one in front.points}) > 1
+    several = len({other.seed for other in front.points}) > 1
     name = f"lambda-{repr(point.fairness_weight).removesuffix('.0')}"
     name = f"{POLICIES}/{name}{f'-seed-{point.seed}' if several else ''}.safetensors"
     ranker = front.ranker(point)
@@ -188,9 +193,9 @@ def _write_policy(front: fultr.Frontier, point: fultr.training.FrontierPoint, fo
     }
 
 
-def print_frontier(console: Console, found: dict[str, Any], out: Path) -> None:
+def print_frontier(console: Console, run_results: dict[str, Any], out: Path) -> None:
     """Print the policies that stand for their fairness weight, and where everything is."""
-    several = len({row["seed"] for row in found["policies"]}) > 1
+    several = len({row["seed"] for row in run_results["policies"]}) > 1
     numbers = ("train_utility", "train_disparity", "valid_utility", "valid_disparity")
     rows = [
         (
@@ -199,13 +204,13 @@ def print_frontier(console: Console, found: dict[str, Any], out: Path) -> None:
             *("-" if row[name] is None else f"{row[name]:.4f}" for name in numbers),
             "*" if row["non_dominated"] else "",
         )
-        for row in found["policies"]
+        for row in run_results["policies"]
     ]
     names = ("training utility", "training disparity", "validation utility", "validation disparity")
     print_table(console, "What fairness costs", ("lambda", "l2", *names, ""), rows)
     console.print("* no other has more utility and less disparity on validation clicks\n")
     facts = [
-        ("policies", f"{out / POLICIES}, {len(found['policies'])} of {found['trained']} trained"),
-        ("frontier", ", ".join(str(out / name) for name in found["files"])),
+        ("policies", f"{out / POLICIES}, {len(run_results['policies'])} of {run_results['trained']} trained"),
+        ("frontier", ", ".join(str(out / name) for name in run_results["files"])),
     ]
     print_facts(console, "Written", facts)

@@ -46,6 +46,7 @@ from fultr.cli.training_options import (
     LearningRate,
     Leaves,
     Log,
+    Missing,
     Model,
     ModelName,
     Out,
@@ -114,6 +115,7 @@ def train(
     protocol: Protocol = ProtocolName.EXACT,
     group_blind: GroupBlind = False,
     scale_features: ScaleFeatures = None,
+    missing: Missing = None,
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
@@ -145,7 +147,7 @@ def train(
         "fairness_weight": fairness_weight,
         "min_utility": min_utility,
     }
-    _refuse_several(goal)
+    _check_one_goal(goal)
     ranker = fultr.FairRanker(
         **goal,
         confidence=confidence,
@@ -163,6 +165,7 @@ def train(
         evidence=evidence.value,
         group_blind=group_blind,
         scale_features=scale_features,
+        missing=None if missing is None else missing.value,
         entropy_weight=entropy_weight,
         protocol=protocol.value,
         valid_share=valid_share,
@@ -184,21 +187,23 @@ def train(
 
     inputs = Inputs(log, valid, reading, relevant_from, shown_only)
     try:
-        found = run_training("train", ranker, {}, inputs, RunLocation(out, resume, checkpoint_every), fit)
+        run_results = run_training(
+            "train", ranker, {}, inputs, RunLocation(out, resume, checkpoint_every), fit
+        )
     except fultr.UnsupportedLimitError as error:
         if json:
             print_json({"run": None, "refused": error.to_dict()})
         raise
     if json:
-        print_json({"run": str(out), **found})
+        print_json({"run": str(out), **run_results})
         return
-    print_trained(results(), found, out)
+    print_trained(results(), run_results, out)
 
 
-def _refuse_several(goal: dict[str, Any]) -> None:
-    given = [OPTIONS[name] for name, value in goal.items() if value is not None]
-    if len(given) > 1:
-        raise InputError(f"give {given[0]} or {given[1]}, not both")
+def _check_one_goal(goal: dict[str, Any]) -> None:
+    options = [OPTIONS[name] for name, value in goal.items() if value is not None]
+    if len(options) > 1:
+        raise InputError(f"give {options[0]} or {options[1]}, not both")
 
 
 def _results(ranker: fultr.FairRanker) -> dict[str, Any]:
@@ -219,9 +224,9 @@ def _results(ranker: fultr.FairRanker) -> dict[str, Any]:
     }
 
 
-def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
+def print_trained(console: Console, run_results: dict[str, Any], out: Path) -> None:
     """Print what was trained: its utility and disparity, and where it is."""
-    training, validation = found["training"], found["validation"]
+    training, validation = run_results["training"], run_results["validation"]
     rows = [
         ("utility", _number(training["utility"]), *_measure(validation, "dcg")),
         ("disparity", _number(training["disparity"]), _number(_root_disparity(validation)), ""),
@@ -230,19 +235,19 @@ def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
         rows += _pairs(validation, "disparity", "  D")
         rows += _pairs(validation, "exposure_ratio", "exposure ratio")
         rows.append(("exposure to move", "", *_measure(validation, "exposure_to_move", ".1%")))
-    expected = found.get("new_queries")
+    expected = run_results.get("new_queries")
     other = "validation" if expected is None else "left out"
     columns = ("", "training", other, "95% interval")
     print_table(console, "Utility and disparity", columns, rows)
     console.print()
-    facts = [] if expected is None else [("new queries", _expectation(found["goal"], expected))]
-    offsets = found.get("offsets", {})
-    if not offsets or "fairness_weight" in found["goal"]:
-        facts.append(("fairness weight", f"{found['multiplier']:.6g}{_reason(found['goal'])}"))
+    facts = [] if expected is None else [("new queries", _expectation(run_results["goal"], expected))]
+    offsets = run_results.get("offsets", {})
+    if not offsets or "fairness_weight" in run_results["goal"]:
+        facts.append(("fairness weight", f"{run_results['multiplier']:.6g}{_reason(run_results['goal'])}"))
     facts += [
-        ("l2", f"{found['l2']:g}"),
+        ("l2", f"{run_results['l2']:g}"),
         *[(f"offset of {name}", f"{value:+.4g}") for name, value in offsets.items()],
-        ("policy", str(out / found["policy"])),
+        ("policy", str(out / run_results["policy"])),
         ("run", f"{out} (config.json, metrics.jsonl, results.json)"),
     ]
     print_facts(console, "Policy", facts)
@@ -250,9 +255,9 @@ def print_trained(console: Console, found: dict[str, Any], out: Path) -> None:
 
 def _reason(goal: dict[str, float]) -> str:
     if "max_disparity" in goal:
-        return f", found for a disparity of at most {goal['max_disparity']:g}"
+        return f", chosen for a disparity of at most {goal['max_disparity']:g}"
     if "min_utility" in goal:
-        return f", found for {goal['min_utility']:.4g} of the best utility"
+        return f", chosen for {goal['min_utility']:.4g} of the best utility"
     return ""
 
 

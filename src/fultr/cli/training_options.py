@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,7 +18,7 @@ import fultr.clicks
 import fultr.data
 import fultr.logs
 import fultr.training
-from fultr.cli.files import Content, read_any, read_impressions
+from fultr.cli.files import NO_POLICIES, Content, PolicyFeatures, read_any, read_impressions
 from fultr.cli.option_names import OPTIONS, in_option_names
 from fultr.cli.options import LogReading, finite_option
 from fultr.cli.output import say
@@ -40,6 +40,13 @@ class FairnessName(StrEnum):
 
     TRAINING = "training"
     OFFSETS = "offsets"
+
+
+class MissingName(StrEnum):
+    """What a policy makes of missing features."""
+
+    MEAN = "mean"
+    INDICATOR = "indicator"
 
 
 class ProtocolName(StrEnum):
@@ -123,6 +130,13 @@ ScaleFeatures = Annotated[
         help="Bring each feature to mean 0 and deviation 1 first. [default: where units are far from that]",
     ),
 ]
+Missing = Annotated[
+    MissingName | None,
+    typer.Option(
+        help="Missing features: the mean of the training, or that and a further column that says so."
+        " [default: an error]"
+    ),
+]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]
 Clip = Annotated[float | None, typer.Option(help="The most that an inverse propensity may be.")]
 EvidenceOption = Annotated[
@@ -189,9 +203,9 @@ def check_share(ranker: fultr.FairRanker, valid: Path | None) -> None:
         raise InputError("--valid-share is for --protocol paper; see --folds")
 
 
-def tree_settings(model: ModelName, **given: float | None) -> fultr.TreeSettings | None:
+def tree_settings(model: ModelName, **options: float | None) -> fultr.TreeSettings | None:
     """Return the settings of trees that were given; None if there were none."""
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if not settings:
         return None
     if model.value not in fultr.training.TREES:
@@ -203,14 +217,14 @@ def tree_settings(model: ModelName, **given: float | None) -> fultr.TreeSettings
 
 def settings_of(ranker: fultr.FairRanker) -> dict[str, Any]:
     """Return the settings of a ranker as plain values."""
-    found: dict[str, Any] = dict(ranker.get_params(deep=False))
+    settings: dict[str, Any] = dict(ranker.get_params(deep=False))
     bias, noise = ranker.position_bias, ranker.noise
     if bias is not None:
         curve = bias if isinstance(bias, fultr.PositionBiasByContext) else bias.to_position_bias()
-        found["position_bias"] = curve.to_dict()
-    found["noise"] = None if noise is None else noise.to_dict()
-    found["trees"] = None if ranker.trees is None else ranker.trees.to_dict()
-    return found
+        settings["position_bias"] = curve.to_dict()
+    settings["noise"] = None if noise is None else noise.to_dict()
+    settings["trees"] = None if ranker.trees is None else ranker.trees.to_dict()
+    return settings
 
 
 @contextmanager
@@ -225,12 +239,12 @@ def in_names_of_options(file: Path | None = None) -> Iterator[None]:
         raise named from error
 
 
-def refuse_unknown_examination(
-    asked: object, counts: fultr.Counts | None, file: Path, *others: object
+def check_examination_known(
+    examination: object, counts: fultr.Counts | None, file: Path, *others: object
 ) -> None:
     """Refuse to go on if neither the options, nor the log, nor anything else says what is looked at."""
     of_log = counts is not None and (counts.position_bias or counts.cells.propensity) is not None
-    if asked is None and not of_log and all(one is None for one in others):
+    if examination is None and not of_log and all(other is None for other in others):
         problem = (
             "how likely positions are looked at is not known; give --eta 1 or --bias FILE (fultr propensity"
             " estimates it)"
@@ -283,7 +297,8 @@ class Inputs:
         if self.valid is None:
             return source, None
         names = list(content.data.feature_names)
-        further = self._read(self.valid, ranker, "validation: ", [names])
+        named = PolicyFeatures([names], list(content.data.category_names) or None)
+        further = self._read(self.valid, ranker, "validation: ", named)
         lists = fultr.logs.with_features(further.data, names, self.valid)
         return source, self._source(replace(further, data=lists), self.valid, ranker)
 
@@ -291,28 +306,35 @@ class Inputs:
         """Say before training that no disparity can be shown in the log, where that is so."""
         if counts is None or ranker.fairness_weight == 0:
             return
-        found = fultr.audits.logged_disparity_finding(counts, ranker.position_bias, ranker.depth)
-        if found is not None and found.severity == "warning":
-            say(f"fultr: warning: {found.sentence}")
+        finding = fultr.audits.logged_disparity_finding(counts, ranker.position_bias, ranker.depth)
+        if finding is not None and finding.severity == "warning":
+            say(f"fultr: warning: {finding.sentence}")
 
     def _read(
-        self, file: Path, ranker: fultr.FairRanker, part: str, known: Sequence[Sequence[str]] = ()
+        self, file: Path, ranker: fultr.FairRanker, label: str, policy_features: PolicyFeatures = NO_POLICIES
     ) -> Content:
         if self.shown_only and ranker.protocol == "paper":
             raise InputError("--shown-only leaves no single impressions for --protocol paper", file=file)
         context = fultr.clicks.context_of(ranker.position_bias)
-        content = read_any(file, self.reading, context=context, known=known, shown_only=self.shown_only)
+        reading = self._reading(ranker)
+        content = read_any(
+            file, reading, context=context, policy_features=policy_features, shown_only=self.shown_only
+        )
         if content.counts is None:
-            found = fultr.inspect_dataset(content.data)
-            lines = [finding.sentence for finding in found if finding.severity == "severe"]
+            findings = fultr.inspect_dataset(content.data)
+            lines = [finding.sentence for finding in findings if finding.severity == "severe"]
         else:
             self._check_reach(content.counts, ranker, file)
             lines = fultr.clicks.severe_lines(
                 fultr.clicks.judge_readiness(content.counts, ranker.position_bias)
             )
         for line in lines:
-            say(f"fultr: warning: {part}{line}")
+            say(f"fultr: warning: {label}{line}")
         return content
+
+    def _reading(self, ranker: fultr.FairRanker) -> LogReading:
+        """Return how files are read; missing features are kept if the policy fills them in."""
+        return replace(self.reading, keep_missing=self.reading.keep_missing or ranker.missing is not None)
 
     def _check_reach(self, counts: fultr.Counts, ranker: fultr.FairRanker, file: Path) -> None:
         """Refuse a position bias that ends before the log does, before its clicks are judged by it."""
@@ -329,7 +351,7 @@ class Inputs:
         if self.relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
         if ranker.protocol == "paper":
-            log = read_impressions(file, self.reading, quiet=True)
+            log = read_impressions(file, self._reading(ranker), quiet=True)
             return replace(
                 log, data=fultr.logs.with_features(log.data, list(content.data.feature_names), file)
             )
@@ -344,7 +366,7 @@ class Inputs:
         fultr.training.check_groups(ranker, content.data)
         if not fultr.training.has_two_groups(content.data):
             say(f"fultr: warning: {fultr.training.NO_TWO_GROUPS}: this trains for utility alone")
-        refuse_unknown_examination(ranker.position_bias, content.counts, self.log)
+        check_examination_known(ranker.position_bias, content.counts, self.log)
 
 
 def _identity(file: Path) -> dict[str, Any]:

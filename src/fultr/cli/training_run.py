@@ -68,7 +68,7 @@ def run_training(
     ranker: fultr.FairRanker,
     further: dict[str, Any],
     inputs: Inputs,
-    place: RunLocation,
+    location: RunLocation,
     train: Training,
 ) -> dict[str, Any]:
     """Train in a run folder, or go on, and return the results; those of a finished run are just read.
@@ -79,25 +79,25 @@ def run_training(
         Of which it is a run.
     ranker, further
         All settings: those of a ranker, and others.
-    inputs, place
+    inputs, location
         What is trained on, and where the run is kept.
     train
         Does the work.
     """
-    with _stoppable(place.out), in_names_of_options():
+    with _stoppable(location.out), in_names_of_options():
         config = {
             "command": command,
             "fultr_version": __version__,
             "inputs": inputs.describe(),
             "settings": {**settings_of(ranker), **further},
         }
-        results = fultr.training.results_of_run(place.out, config, resume=place.resume)
+        results = fultr.training.results_of_run(location.out, config, resume=location.resume)
         if results is not None:
-            say(f"fultr: the run in {place.out} has finished already; these are its results")
+            say(f"fultr: the run in {location.out} has finished already; these are its results")
             return results
         source, valid = inputs.read(ranker)
         with fultr.training.RunFolder.open(
-            place.out, config, resume=place.resume, checkpoint_every=place.checkpoint_every
+            location.out, config, resume=location.resume, checkpoint_every=location.checkpoint_every
         ) as folder:
             with _watching(folder, ranker, _stages(ranker, further)) as watch:
                 results = train(folder, source, valid, watch)
@@ -108,7 +108,7 @@ def run_training(
 @contextmanager
 def _stoppable(out: Path) -> Iterator[None]:
     """Turn signals, a full disk and a limit that cannot be reached into what to say about them."""
-    kept = (
+    resumable = (
         f"what was trained up to the last checkpoint is kept in {out}; the same command with --resume goes on"
     )
     try:
@@ -116,11 +116,11 @@ def _stoppable(out: Path) -> Iterator[None]:
             yield
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, _Signalled) else signal.SIGINT
-        left = kept if (out / fultr.training.CONFIG).exists() else "nothing was written"
-        raise StoppedError(number, f"stopped by {signal.Signals(number).name}; {left}") from error
+        outcome = resumable if (out / fultr.training.CONFIG).exists() else "nothing was written"
+        raise StoppedError(number, f"stopped by {signal.Signals(number).name}; {outcome}") from error
     except WriteError as error:
-        left = f"; {kept} once it can be written" if (out / fultr.training.CONFIG).exists() else ""
-        raise WriteError(f"{error}{left}") from error
+        outcome = f"; {resumable} once it can be written" if (out / fultr.training.CONFIG).exists() else ""
+        raise WriteError(f"{error}{outcome}") from error
     except fultr.UnreachableLimitError as error:
         elsewhere = ", in another folder" if (out / fultr.training.CONFIG).exists() else ""
         problem = (

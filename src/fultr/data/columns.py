@@ -43,6 +43,12 @@ ROWS_A_CHECK = 65_536
 MOST_NAMES = 20
 """Names that a message lists: a table may have thousands of columns, or a log of groups."""
 
+TO_FILL = (
+    "; fill in what is missing, or let the policy do it: {missing} 'mean' or 'indicator' when it is trained,"
+    " with {keep_missing} where a log is counted before that"
+)
+"""What can be done about a missing feature."""
+
 NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 
 
@@ -342,27 +348,54 @@ def integers_between(least: int, most: int, rule: str) -> Callable[[Any, str, Lo
     return check
 
 
-def feature_table(table: Mapping[str, Any], rows: int, location: Location) -> NDArray[np.float32]:
-    """Return features as rows x features, from one list column or from a column for each feature."""
+def feature_table(
+    table: Mapping[str, Any],
+    rows: int,
+    location: Location,
+    categories: Mapping[str, IdCodes] | None = None,
+    *,
+    allows_missing: bool = False,
+) -> NDArray[np.float32]:
+    """Return features as rows x features, from one list column or from a column for each feature.
+
+    `categories` are the columns that hold categories, and what gives them codes.
+    """
     names = list(table)
     if names == [LIST_COLUMN]:
         values = _from_lists(plain(table[LIST_COLUMN]), location)
-        return finite_features(
-            values, [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])], location
-        )
+        numbered = [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])]
+        return finite_features(values, numbered, location, allows_missing=allows_missing)
+    categories = categories or {}
     features = np.empty((rows, len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):
         for index, name in enumerate(names):
-            features[:, index] = _feature(table[name], name, location)
+            features[:, index] = _feature(table[name], name, location, categories.get(name))
     if not np.isfinite(features).all():
         for name in names:  # names the value as it was before it became a float32
-            finite_features(_feature(table[name], name, location)[:, None], [name], location)
+            column = _feature(table[name], name, location, categories.get(name))[:, None]
+            finite_features(column, [name], location, allows_missing=allows_missing)
     return features
 
 
-def _feature(column: Any, name: str, location: Location) -> NDArray[Any]:
+def _category_codes(array: pa.Array, name: str, location: Location, codes: IdCodes) -> NDArray[Any]:
+    """Return codes of text, of true and false, or of integers; NaN where the category is missing."""
+    if pa.types.is_floating(array.type):  # what pandas makes of integers if some are missing
+        values = as_numpy(array)
+        whole = np.isnan(values) | (values == np.floor(values))
+        location.check(~whole, "a category must be text, true or false, or an integer", name, values)
+        array = pl.Series(values).fill_nan(None).cast(pl.Int64).to_arrow()
+    if not (is_text(array.type) or _is_code(array.type)):
+        problem = f"a category must be text, true or false, or an integer, not {array.type}"
+        raise location.error(problem, 0, name, _first(array))
+    encoded = codes.encode(pl.Series(pl.from_arrow(array.cast(pa.string()))))
+    return np.where(encoded < 0, np.nan, encoded)
+
+
+def _feature(column: Any, name: str, location: Location, codes: IdCodes | None = None) -> NDArray[Any]:
     """Return a feature as numbers; a date or a time is none."""
     array = plain(column)
+    if codes is not None:
+        return _category_codes(array, name, location, codes)
     if array.type == pa.float32() and not array.null_count:
         return as_numpy(array)
     is_time = pa.types.is_temporal(array.type)
@@ -376,15 +409,20 @@ def _feature(column: Any, name: str, location: Location) -> NDArray[Any]:
     return numbers(array, name, location, flags_too=True)
 
 
-def finite_features(given: NDArray[Any], names: Sequence[str], location: Location) -> NDArray[np.float32]:
-    """Return features as float32; one that is not finite is an error."""
+def finite_features(
+    given: NDArray[Any], names: Sequence[str], location: Location, *, allows_missing: bool = False
+) -> NDArray[np.float32]:
+    """Return features as float32; one that is not finite is an error, unless it is missing and may be."""
     with np.errstate(over="ignore"):
         features = np.ascontiguousarray(given, dtype=np.float32)
     for start in range(0, features.shape[0], ROWS_A_CHECK):
-        finite = np.isfinite(features[start : start + ROWS_A_CHECK])
+        block = features[start : start + ROWS_A_CHECK]
+        finite = ~np.isinf(block) if allows_missing else np.isfinite(block)
         if not finite.all():
             row, column = np.argwhere(~finite)[0] + [start, 0]
-            raise location.error("a feature must be a finite float32", row, names[column], given[row, column])
+            value = given[row, column]
+            error = location.error("a feature must be a finite float32", row, names[column], value)
+            raise error.adding(TO_FILL, "missing", "keep_missing") if np.isnan(value) else error
     return features
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
 from fultr.click_model import PositionBias
+from fultr.data.categories import as_category_names, joined_categories, with_categories
 from fultr.data.columns import check_column_names
 from fultr.data.fields import (
     as_features,
@@ -38,7 +39,7 @@ from fultr.data.ids import (
 )
 from fultr.errors import InputError
 
-NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source")
+NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source", "category_names", "allows_missing")
 """The fields of a dataset that are no columns."""
 
 
@@ -73,6 +74,10 @@ class RankingDataset:
         Free text for each row, kept when the data is written.
     source
         What the data is and where it comes from, in a few words.
+    category_names
+        For each feature that holds categories and no numbers: what its codes 0, 1, ... stand for.
+    allows_missing
+        Whether features may be missing, NaN. Only a policy that fills them in can be trained on such data.
 
     Examples
     --------
@@ -92,6 +97,8 @@ class RankingDataset:
     group_columns: tuple[int, ...]
     comment: Ids | None
     source: str
+    category_names: dict[str, tuple[str, ...]]
+    allows_missing: bool
 
     def __init__(
         self,
@@ -107,10 +114,12 @@ class RankingDataset:
         group_columns: Sequence[int] = (),
         comment: ArrayLike | None = None,
         source: str = "",
+        category_names: Mapping[str, Sequence[str]] | None = None,
+        allows_missing: bool = False,
     ) -> None:
         names = names_of(feature_names or column_names_of(features), "feature_names")
         check_column_names(names)
-        table = as_features(features, names)
+        table = as_features(features, names, allows_missing=allows_missing)
         rows, width = table.shape
         names = names or numbered_names(width)
         if len(names) != width:
@@ -133,6 +142,8 @@ class RankingDataset:
             group_columns=columns,
             comment=as_ids_of(comment, "comment", rows, "rows"),
             source=source,
+            category_names=as_category_names(category_names or {}, table, names),
+            allows_missing=allows_missing,
         )
         repeat = None if self.doc_id is None else first_repeat(self.list_of_row, codes_of(self.doc_id))
         if repeat is not None and self.doc_id is not None:
@@ -148,7 +159,7 @@ class RankingDataset:
         """
         query = as_ids(qid, "qid")
         names = names_of(columns.pop("feature_names", ()), "feature_names") or column_names_of(features)
-        table = as_features(features, names)
+        table = as_features(features, names, allows_missing=columns.get("allows_missing", False))
         order, offsets, first = rows_in_lists(codes_of(query))
         for name, column in {"qid": query, "features": table, **columns}.items():
             if name in ("qid", "features", "group", "relevance", "doc_id", "comment") and column is not None:
@@ -292,6 +303,14 @@ class RankingDataset:
         checked_number(threshold, "threshold", "must be a number", lambda given: given == given)
         return replace(self, relevance=(self.relevance >= threshold).astype(np.float32))
 
+    def check_numeric(self, use: str) -> None:
+        """Refuse categories and missing values where features are to be complete numbers."""
+        missing = np.isnan(self.features).any(axis=0) if self.allows_missing else np.zeros(0)
+        unusable = [*self.category_names, *(self.feature_names[column] for column in np.flatnonzero(missing))]
+        if unusable:
+            problem = f"{use} has no categories and no missing features; leave the column out, or encode it"
+            raise InputError(problem, column=unusable[0])
+
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each item; see `frame_of_lists`."""
         return frame_of_lists(self)
@@ -313,6 +332,12 @@ class RankingDataset:
             "group_columns": [self.feature_names[column] for column in self.group_columns],
             "groups": {},
         }
+        if self.category_names:
+            summary["categories"] = {name: len(texts) for name, texts in self.category_names.items()}
+        if self.allows_missing:
+            missing = np.isnan(self.features).sum(axis=0).tolist()
+            named = zip(self.feature_names, missing, strict=True)
+            summary["missing"] = {name: number for name, number in named if number}
         if self.relevance is not None:
             summary["relevance_mean"] = _mean(self.relevance)
             summary["relevance_max"] = float(self.relevance.max(initial=0.0))
@@ -347,6 +372,8 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
     # one code more than names, so that the unknown group, -1, maps to itself
     codes = [np.array([*map(names.index, dataset.group_names), UNKNOWN_GROUP]) for dataset in datasets]
 
+    categories = joined_categories([dataset.category_names for dataset in datasets])
+
     def joined(column: str) -> NDArray[Any] | None:
         columns = [getattr(dataset, column) for dataset in datasets]
         if any(values is None for values in columns):
@@ -355,13 +382,20 @@ def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
         return np.concatenate([values.astype(TEXT) if is_text else values for values in columns])
 
     return RankingDataset(
-        features=np.concatenate([dataset.features for dataset in datasets]),
+        features=np.concatenate(
+            [
+                with_categories(dataset.features, dataset.feature_names, dataset.category_names, categories)
+                for dataset in datasets
+            ]
+        ),
         offsets=np.concatenate([[0], np.cumsum(np.concatenate([dataset.lengths for dataset in datasets]))]),
         group=np.concatenate([code[dataset.group] for code, dataset in zip(codes, datasets, strict=True)]),
         group_names=names,
         feature_names=first.feature_names,
         group_columns=tuple(sorted({column for dataset in datasets for column in dataset.group_columns})),
         source=" + ".join(dict.fromkeys(dataset.source for dataset in datasets if dataset.source)),
+        category_names=categories,
+        allows_missing=any(dataset.allows_missing for dataset in datasets),
         **{name: joined(name) for name in ("relevance", "query_id", "doc_id", "comment")},
     )
 

@@ -48,8 +48,10 @@ def check_dense(values: object, column: str = "features") -> None:
         raise InputError(problem, column=column, value=type(values).__name__)
 
 
-def as_features(values: ArrayLike, names: Sequence[str] = ()) -> NDArray[np.float32]:
-    """Return features as float32, rows x features, all finite."""
+def as_features(
+    values: ArrayLike, names: Sequence[str] = (), *, allows_missing: bool = False
+) -> NDArray[np.float32]:
+    """Return features as float32, rows x features, all finite; or else NaN, if they may be missing."""
     check_dense(values)
     try:
         given = np.asarray(values)
@@ -60,7 +62,8 @@ def as_features(values: ArrayLike, names: Sequence[str] = ()) -> NDArray[np.floa
         raise InputError(problem, column="features") from None
     if given.ndim != 2:
         raise InputError("features must be rows x features", column="features", value=given.shape)
-    return finite_features(given, tuple(names) or numbered_names(given.shape[1]), IN_MEMORY)
+    named = tuple(names) or numbered_names(given.shape[1])
+    return finite_features(given, named, IN_MEMORY, allows_missing=allows_missing)
 
 
 def as_offsets(values: ArrayLike, rows: int) -> NDArray[np.int64]:

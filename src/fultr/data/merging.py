@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.data.categories import differ
 from fultr.data.counts import Cells, Counts, check_sum
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
@@ -78,7 +79,7 @@ def item_table(data: RankingDataset, of_lists: NDArray[np.int64], of_rows: NDArr
     query = np.repeat(of_lists, data.lengths)
     same = first_equals(query, of_rows)
     first, repeated = np.unique(same), np.flatnonzero(same != np.arange(same.size))
-    differs = (data.features[repeated] != data.features[same[repeated]]).any(axis=1)
+    differs = differ(data.features[repeated], data.features[same[repeated]]).any(axis=1)
     differs |= data.group[repeated] != data.group[same[repeated]]
     if differs.any():
         row = int(repeated[np.argmax(differs)])

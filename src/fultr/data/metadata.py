@@ -33,8 +33,19 @@ FIELDS: Mapping[str, tuple[Kind, Callable[[Any], Any]]] = {
     "invented": ((str,), tuple),
     "text_ids": ((str,), tuple),
     "items": (dict, dict),
+    "category_names": (dict, lambda names: {name: _texts(texts) for name, texts in names.items()}),
+    "allows_missing": (bool, bool),
 }
 """The type that each field has in a file, whatever its kind, and what makes a value of it."""
+
+ADDED: Mapping[str, Any] = {"category_names": {}, "allows_missing": False}
+"""Fields that files of earlier versions do not have, and what they would say."""
+
+
+def _texts(content: object) -> tuple[str, ...]:
+    if not _is_a((str,), content):
+        raise TypeError("names of categories are a list of text")
+    return tuple(content)  # type: ignore[arg-type]
 
 
 def _counted_file(content: Mapping[str, Any]) -> CountedFile:
@@ -57,12 +68,13 @@ def read_fields(
     values: dict[str, Any] = {}
     for name in names:
         kind, make = FIELDS[name]
-        if optional and content.get(name) is None:
+        value = content.get(name, ADDED.get(name))
+        if optional and value is None:
             continue
-        if not _is_a(kind, content.get(name)):
+        if not _is_a(kind, value):
             raise damaged_metadata(name, file)
         try:
-            values[name] = make(content[name])
+            values[name] = make(value)
         except (InputError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise damaged_metadata(f"{name}: {error}", file) from None
     return values

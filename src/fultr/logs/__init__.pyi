@@ -1,6 +1,6 @@
 from .aggregated import AGGREGATED, ASSUMPTION, COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS, read_aggregated_log
 from .features import choose_features, is_numbered, with_features
-from .frames import features_of_policies
+from .frames import categories_among, features_of_policies
 from .inspection import Finding, inspect_columns, inspect_dataset, inspect_log
 from .lightgbm import lightgbm_table
 from .metadata import LOG
@@ -24,6 +24,7 @@ __all__ = [
     "LogOptions",
     "LogPart",
     "OpenedLog",
+    "categories_among",
     "choose_features",
     "count",
     "features_of_policies",

@@ -42,16 +42,48 @@ COUNT_COLUMNS = ("impressions", "clicks", "query_impressions")
 
 
 class FeatureColumns(NamedTuple):
-    """The columns with features; `by_type` if they were taken only since they hold numbers."""
+    """The columns with features; `by_type` if they were chosen only since they hold numbers.
+
+    `categories` are those of them that hold categories.
+    """
 
     names: tuple[str, ...]
     by_type: bool = False
+    categories: tuple[str, ...] = ()
 
 
 def find_features(
-    table: Table, named: Sequence[str] | None, exclude: Sequence[str] = (), used: Collection[str] = ()
+    table: Table,
+    named: Sequence[str] | None,
+    exclude: Sequence[str] = (),
+    used: Collection[str] = (),
+    categories: Sequence[str] = (),
 ) -> FeatureColumns:
-    """Return the columns of a table with features.
+    """Return the columns of a table with features, those with `categories` after all others.
+
+    All others are found as `_columns_of_numbers` says.
+    """
+    fields = [field.name for field in table.own_fields]
+    of_categories = [_own_name(name, fields) for name in names_of(categories, "categories")]
+    require_columns(fields, of_categories, table.file)
+    left_out = [exclude] if isinstance(exclude, str) else exclude
+    numbers = named
+    if named is not None:
+        numbers = [
+            name for name in names_of(named, "features") if _own_name(name, fields) not in of_categories
+        ]
+    found = _columns_of_numbers(table, numbers, [*left_out, *of_categories], used)
+    if of_categories and found.names == (LIST_COLUMN,):
+        problem = "features in one list are numbers; categories need columns of their own"
+        raise InputError(problem, file=table.file, column=of_categories[0])
+    names = tuple(dict.fromkeys((*found.names, *of_categories)))
+    return FeatureColumns(names, found.by_type, tuple(of_categories))
+
+
+def _columns_of_numbers(
+    table: Table, named: Sequence[str] | None, exclude: Sequence[str], used: Collection[str]
+) -> FeatureColumns:
+    """Return the columns of a table with features that are numbers.
 
     Those are the ones named, with or without `feature_` before them. By default they are `features`, or those
     that start with `feature_`, or all columns of numbers that are no ids and not known to be something else,
@@ -186,10 +218,12 @@ def with_features(
 def _with_columns(data: RankingDataset, columns: list[int]) -> RankingDataset:
     if columns == list(range(data.features.shape[1])):
         return data
+    names = tuple(data.feature_names[column] for column in columns)
     return replace(
         data,
         features=data.features[:, columns],
-        feature_names=tuple(data.feature_names[column] for column in columns),
+        feature_names=names,
+        category_names={name: texts for name, texts in data.category_names.items() if name in names},
         group_columns=tuple(index for index, column in enumerate(columns) if column in data.group_columns),
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import one_of
 from fultr.data import columns as checks
+from fultr.data.categories import differ
 from fultr.data.columns import LIST_COLUMN, require_columns
 from fultr.data.grouping import first_equals, group_numbers, group_rows
 from fultr.data.ids import UNKNOWN_GROUP
@@ -64,7 +65,7 @@ class ItemCollector:
                         batch[group], location, self.reader.groups, self.reader.group_names
                     )
                 given = {name: batch[name] for name in self.features}
-                rows_of_batch["features"] = checks.feature_table(given, rows.size, location)
+                rows_of_batch["features"] = self.reader.raw.table(given, rows.size, location)
                 batches.append(rows_of_batch)
         if not batches:
             raise InputError("the table of documents has no rows", file=tables[0].file)
@@ -111,12 +112,12 @@ class ItemCollector:
         column = values[name]
         for start in range(0, first.size, ROWS_A_COMPARISON):
             rows = slice(start, start + ROWS_A_COMPARISON)
-            differs = column[rows] != column[first[rows]]
-            differs = differs.any(axis=1) if differs.ndim == 2 else differs
-            if differs.any():
-                row = start + int(np.argmax(differs))
+            differs = differ(column[rows], column[first[rows]])
+            wrong = np.asarray(differs.any(axis=1)) if differs.ndim == 2 else differs
+            if wrong.any():
+                row = start + int(np.argmax(wrong))
                 if name == "features":
-                    index = int(np.argmax(column[row] != column[first[row]]))
+                    index = int(np.argmax(differ(column[row], column[first[row]])))
                     listed = self.features == (LIST_COLUMN,)
                     name = f"{LIST_COLUMN}[{index}]" if listed else self.features[index]
                 first_row = str(numbered.shown(values["row"][first[row]]))

@@ -13,9 +13,22 @@ from fultr.data.click_log import ClickLog
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.data.counts import Counts
 from fultr.data.metadata import damaged_metadata, plain_fields, read_fields
+from fultr.data.table_files import Table
 from fultr.errors import InputError
 
 LOG = "click-log"
+
+SAME_IN_ALL = (
+    "position_bias",
+    "noise",
+    "empties_dropped",
+    "feature_names",
+    "group_columns",
+    "category_names",
+    "allows_missing",
+)
+"""What the files of one log must say alike."""
+
 ITEMS = "items"
 FILE_NAME = re.compile(r"(?!\.\.?$)[^/\\\0]{1,255}")
 """A name of a file in the same folder."""
@@ -40,6 +53,8 @@ class LogMetadata:
     invented: tuple[str, ...] = ()
     text_ids: tuple[str, ...] = ()
     items: dict[str, str] | None = None
+    category_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    allows_missing: bool = False
 
     @classmethod
     def of(cls, log: ClickLog | Counts, invented: Sequence[str], *, with_features: bool) -> LogMetadata:
@@ -56,6 +71,8 @@ class LogMetadata:
             group_names=data.group_names,
             feature_names=data.feature_names if with_features else (),
             group_columns=data.group_columns if with_features else (),
+            category_names=data.category_names if with_features else {},
+            allows_missing=data.allows_missing and with_features,
             invented=tuple(invented),
             text_ids=tuple(name for name, ids in named.items() if ids is not None and ids.dtype.kind == "T"),
         )
@@ -87,7 +104,7 @@ class LogMetadata:
         """Return what several files say together; they must have one click model and the same features."""
         first, first_file = given[0]
         for other, file in given[1:]:
-            for name in ("position_bias", "noise", "empties_dropped", "feature_names", "group_columns"):
+            for name in SAME_IN_ALL:
                 if getattr(other, name) != getattr(first, name):
                     problem = f"its {name} is not that of {first_file}; count the files one by one"
                     raise InputError(problem, file=file)
@@ -106,6 +123,16 @@ class LogMetadata:
             source=" + ".join(dict.fromkeys(other.source for other, _ in given if other.source)),
             text_ids=tuple(sorted({name for other, _ in given for name in other.text_ids})),
         )
+
+    def category_columns(self, table: Table) -> list[str]:
+        """Return the columns of a table that fultr wrote categories into, by their names."""
+        names = table.schema.names
+        return [FEATURE_PREFIX + name for name in self.category_names if FEATURE_PREFIX + name in names]
+
+    def listed_categories(self, columns: Sequence[str], width: int) -> dict[str, Any]:
+        """Return the names of categories whose codes stand in lists of features that fultr wrote."""
+        listed = tuple(columns) == (LIST_COLUMN,) and len(self.feature_names) == width
+        return {"category_names": self.category_names} if listed and self.category_names else {}
 
     def dataset_fields(self, columns: Sequence[str], width: int) -> dict[str, Any]:
         """Return the fields of the dataset, given the columns that hold the features.

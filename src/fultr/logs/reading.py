@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, names_of
 from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.categories import RawFeatures
 from fultr.data.click_log import ClickLog, Planted
 from fultr.data.counts import CountedFile, Counts
 from fultr.data.counts_files import holds_counts, read_counts
@@ -37,6 +38,8 @@ class LogOptions(TypedDict, total=False):
     columns: Mapping[str, str] | None
     features: Sequence[str] | None
     exclude: Sequence[str]
+    categories: Sequence[str]
+    keep_missing: bool
     group_names: Sequence[str] | None
     on_conflict: OnConflict
     on_repeat: OnRepeat
@@ -79,6 +82,10 @@ def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
         that is known here. An empty list reads no features at all.
     exclude
         Columns that are no features, though they would be by default.
+    categories
+        Columns of features that hold categories: text, true and false, or integers that are no amounts.
+    keep_missing
+        Keep missing features as they are, for a policy to fill in (`FairRanker(missing=)`); else an error.
     group_names
         The groups there are; another one in the table is then an error.
     on_conflict
@@ -222,7 +229,10 @@ class OpenedLog:
         context = options.get("context")
         used = [*renamed.values(), *of_columns, *([context] if context else ())]
         where = (documents or self.tables)[0]
-        chosen = find_features(where, options.get("features"), options.get("exclude", ()), used)
+        categories = options.get("categories")
+        if categories is None:
+            categories = self.about.category_columns(where)
+        chosen = find_features(where, options.get("features"), options.get("exclude", ()), used, categories)
         self.features = chosen.names
         on_features = options.get("on_features")
         if chosen.by_type and not documents and on_features is not None:
@@ -243,6 +253,10 @@ class OpenedLog:
             of_impressions=of_impressions or {},
             keep_impressions=keep_impressions,
             on_repeat=options.get("on_repeat", "error"),
+            raw=RawFeatures(
+                chosen.categories,
+                allows_missing=options.get("keep_missing", False) or self.about.allows_missing,
+            ),
         )
         self.collector = ItemCollector(
             self.reader, options.get("on_conflict", "error"), documents, self.features, group
@@ -312,6 +326,9 @@ class OpenedLog:
         options, about = self.options, self.about
         with self.named_errors():
             items, group_names = self.collector.items(tally)
+            width = items.features.shape[1]
+            features, kinds = self.reader.raw.in_order(items.features, self.features if width else ())
+            items = items._replace(features=features)
             return counts_in_order(
                 tally,
                 self.reader.queries,
@@ -319,7 +336,9 @@ class OpenedLog:
                 items,
                 dataset={
                     "group_names": group_names,
-                    **about.dataset_fields(self.features, items.features.shape[1]),
+                    **about.dataset_fields(self.features, width),
+                    **kinds,
+                    **about.listed_categories(self.features, width),
                 },
                 context_values=self.reader.contexts.texts.to_list() if options.get("context") else (),
                 context_name=options.get("context") or "",

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import one_of
 from fultr.data import columns as checks
+from fultr.data.categories import RawFeatures
 from fultr.data.columns import Location, require_columns
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.grouping import first_repeat, group_rows, run_numbers, run_starts, sort_key
@@ -100,6 +101,7 @@ class RowReader:
     keep_impressions: bool = False
     """Give text ids of impressions codes from which they can be had back, instead of hashes."""
     on_repeat: OnRepeat = "error"
+    raw: RawFeatures = field(default_factory=RawFeatures)
 
     def __post_init__(self) -> None:
         self.impressions, self.queries, self.documents = (
@@ -256,7 +258,7 @@ class RowReader:
 
     def _features(self, batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         try:
-            return checks.feature_table({name: batch[name] for name in self.features}, rows, location)
+            return self.raw.table({name: batch[name] for name in self.features}, rows, location)
         except InputError as error:
             if error.column not in self.features or error.column == checks.LIST_COLUMN:
                 raise
