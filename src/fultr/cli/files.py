@@ -223,3 +223,14 @@ def holds_log(table: fultr.data.Table, columns: Mapping[str, str]) -> bool:
         return bool(table.metadata["kind"] == fultr.logs.LOG)
     names = {name.lower() for name in table.schema.names}
     return any(columns.get(name, name) in names for name in LOG_COLUMNS) or not names & {"relevance", "label"}
+
+
+def write_any(content: fultr.data.Source, out: Path) -> Path:
+    """Write counts, or labelled data as LETOR text or as a dataset, by the ending of the file."""
+    if not isinstance(content, fultr.RankingDataset):
+        fultr.write_counts(content.compact(), out)
+    elif out.suffix.lower() in fultr.datasets.LETOR_ENDINGS:
+        fultr.write_letor(content, out)
+    else:
+        fultr.write_dataset(content, out)
+    return out

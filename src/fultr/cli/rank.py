@@ -21,7 +21,7 @@ from fultr.cli.modes import warn_of_modes_by_exposure
 from fultr.cli.options import Json
 from fultr.cli.output import print_json, progress, say
 from fultr.errors import InputError
-from fultr.files import existing_file, writable_file
+from fultr.files import check_outputs, existing_file
 
 if TYPE_CHECKING:
     from fultr.cli.modes import Array
@@ -148,8 +148,7 @@ def _checked_format(
             raise InputError("Parquet is not for printing; give --out")
         return form or fultr.policy.RankingFormat.CSV
     chosen = form or fultr.policy.format_of(out)
-    if writable_file(out).resolve() in (policy.resolve(), items.resolve()):
-        raise InputError("would be written over, though it is read; give --out another name", file=out)
+    check_outputs([out], [policy, items])
     return chosen
 
 
