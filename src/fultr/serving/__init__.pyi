@@ -1,3 +1,4 @@
+from .demo import serve_demo
 from .export import export_onnx, model_card
 from .light_policy import LightPolicy, load_policy
 from .monitor_page import monitor_page, write_monitor_page
@@ -19,5 +20,6 @@ __all__ = [
     "monitor",
     "monitor_page",
     "serve",
+    "serve_demo",
     "write_monitor_page",
 ]

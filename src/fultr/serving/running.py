@@ -84,8 +84,12 @@ def serve(
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     server = uvicorn.Server(config)
-    # the server raises the signal that ended it again when all is done; it has done its work by then
-    usual = {number: signal.signal(number, _ended) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(_number: int, _frame: Any) -> None:
+        # before the server listens to signals itself, and when it raises the one that ended it once more
+        server.should_exit = True
+
+    usual = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.run()
     except SystemExit as error:  # what uvicorn raises if it cannot listen
@@ -93,7 +97,3 @@ def serve(
     finally:
         for number, handler_before in usual.items():
             signal.signal(number, handler_before)
-
-
-def _ended(_number: int, _frame: Any) -> None:
-    """Do nothing: the service has ended."""

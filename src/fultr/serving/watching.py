@@ -361,9 +361,8 @@ def monitor(
     return replace(found, alarms=[*found.alarms, *position_bias_drift(events, bias, looks, level)])
 
 
-LEAST_SECONDS = 60.0
 SHARE_OF_TIME = 0.02
-"""The service watches at most once a minute, and for at most this share of the time."""
+"""The service watches for at most this share of the time."""
 
 DAY = 86_400_000_000
 
@@ -374,7 +373,7 @@ class Watch:
     def __init__(self, settings: ServiceSettings, policies: Policies, clock: Callable[[], int]) -> None:
         self.settings, self.policies, self.clock = settings, policies, clock
         self.days: dict[date, DaySums] = {}
-        self.seconds = LEAST_SECONDS
+        self.seconds = settings.watch_seconds
         self.found: Watched | None = None
 
     def refresh(self, metrics: Metrics) -> None:
@@ -396,14 +395,15 @@ class Watch:
             references=references_of(policy),
         )
         _set_gauges(metrics, self.found)
-        self.seconds = max(LEAST_SECONDS, (time.monotonic() - start) / SHARE_OF_TIME)
+        self.seconds = max(self.settings.watch_seconds, (time.monotonic() - start) / SHARE_OF_TIME)
 
     def page(self) -> str:
         """Return the page of what was found last."""
         from fultr.serving.monitor_page import monitor_page
 
         return monitor_page(
-            self.found or Watched(notes=["Nothing was read yet."]), refresh=int(LEAST_SECONDS)
+            self.found or Watched(notes=["Nothing was read yet."]),
+            refresh=math.ceil(self.settings.watch_seconds),
         )
 
 
