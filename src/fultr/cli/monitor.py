@@ -90,5 +90,5 @@ def _print(found: fultr.serving.Watched) -> None:
         console.print("No alarm.")
 
 
-def _cell(interval: fultr.serving.Interval) -> str:
+def _cell(interval: fultr.serving.WatchedInterval) -> str:
     return f"{interval.value:.3g} [{interval.low:.3g}, {interval.high:.3g}]"

@@ -5,15 +5,15 @@ from .monitor_page import monitor_page, write_monitor_page
 from .running import serve
 from .settings import Fallback, ServiceSettings
 from .stores import Durability
-from .watching import Interval, Watched, monitor
+from .watching import Watched, WatchedInterval, monitor
 
 __all__ = [
     "Durability",
     "Fallback",
-    "Interval",
     "LightPolicy",
     "ServiceSettings",
     "Watched",
+    "WatchedInterval",
     "export_onnx",
     "load_policy",
     "model_card",

@@ -20,11 +20,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from fultr.errors import FultrError, InputError
-from fultr.serving.events import FALLBACK, Clicks, Impression, Outcome, PolicyLoaded, day_of
+from fultr.serving.events import FALLBACK, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.guard import Guard, TooLargeError, TooSlowError, body_of
 from fultr.serving.metrics import Metrics
 from fultr.serving.openapi import openapi, openapi_page
-from fultr.serving.policies import Features, Policies, Slot
+from fultr.serving.policies import Features, ServedPolicies, Slot
 from fultr.serving.requests import (
     ClickAnswer,
     Problem,
@@ -61,7 +61,7 @@ class Service:
     def __init__(self, settings: ServiceSettings, clock: Callable[[], int] = microseconds) -> None:
         self.settings, self.clock = settings, clock
         self.metrics = Metrics()
-        self.policies = Policies(settings.policies, settings.shares, settings.shadows, settings.items)
+        self.policies = ServedPolicies(settings.policies, settings.shares, settings.shadows, settings.items)
         store = open_store(
             settings.events,
             int(settings.accept_clicks * HOUR),
@@ -220,7 +220,7 @@ class Service:
     async def clicks(self, request: Request) -> Response:
         """Answer `POST /clicks`."""
         asked = click_request(await body_of(request, self.settings))
-        event = Clicks(
+        event = ClickEvent(
             asked.ranking_id, self.clock(), tuple(asked.ids), tuple(asked.positions), asked.click_id
         )
         answer = await self.writer.record(event)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Features = NDArray[np.float32]
 
 
-class ItemTable:
+class ServedItems:
     """Features and groups of items, by their id, and by their query where the table has queries.
 
     Parameters

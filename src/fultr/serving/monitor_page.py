@@ -9,7 +9,7 @@ from pathlib import Path
 from fultr.files import write_text
 from fultr.reports.page import escaped
 from fultr.serving.openapi import STYLE
-from fultr.serving.watching import Interval, Watched, Window
+from fultr.serving.watching import Watched, WatchedInterval, Window
 
 WIDTH, HEIGHT = 640, 160
 
@@ -73,7 +73,7 @@ def _window(window: Window, limit: float | None) -> str:
     )
 
 
-def _cells(interval: Interval) -> list[str]:
+def _cells(interval: WatchedInterval) -> list[str]:
     low, high = (f"{one:.3g}" if math.isfinite(one) else "?" for one in interval[1:])
     return [f"{interval.value:.3g}" if math.isfinite(interval.value) else "?", f"[{low}, {high}]"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fultr.errors import FultrError, InputError
 from fultr.files import existing_file
 from fultr.policy.drawn_order import order_of_arrival, waiting_times
-from fultr.serving.item_table import ItemTable
+from fultr.serving.item_table import ServedItems
 from fultr.serving.light_policy import LightPolicy, load_policy
 from fultr.serving.requests import FeatureReader
 
@@ -76,7 +76,7 @@ class Change(NamedTuple):
     problem: str
 
 
-class Policies:
+class ServedPolicies:
     """All policies of a service.
 
     Parameters
@@ -99,10 +99,10 @@ class Policies:
         self.shown = [_slot(Path(path)) for path in paths]
         self.shadows = [_slot(Path(path)) for path in shadows]
         self.limits = list(accumulate(shares))
-        self.items: ItemTable | None = None
+        self.items: ServedItems | None = None
         self._set_features()
         if items is not None:
-            self.items = ItemTable(items, self.reader)
+            self.items = ServedItems(items, self.reader)
 
     @property
     def slots(self) -> list[Slot]:

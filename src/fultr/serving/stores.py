@@ -20,7 +20,7 @@ from fultr.files import make_folder
 from fultr.serving.events import (
     DAY,
     Answer,
-    Clicks,
+    ClickEvent,
     Event,
     Impression,
     Outcome,
@@ -294,7 +294,7 @@ def _record(execute: Execute, event: Event, of: Any, accepted_for: int) -> Answe
     return _record_clicks(execute, event, of, accepted_for)
 
 
-def _record_clicks(execute: Execute, clicks: Clicks, of: Any, accepted_for: int) -> Answer:
+def _record_clicks(execute: Execute, clicks: ClickEvent, of: Any, accepted_for: int) -> Answer:
     shown = execute(of.shown, (clicks.ranking_id,)).fetchone()
     problem, clicked = judge_clicks(clicks, shown, accepted_for)
     if problem is not None:
