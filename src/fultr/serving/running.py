@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -67,8 +68,12 @@ def serve(
         logger.setLevel(logging.INFO)
     if settings.token is None and host not in ("127.0.0.1", "::1", "localhost"):
         logging.getLogger("fultr").warning("anyone who can reach the port may ask: there is no token")
+    app = Service(settings).app()
+    # what is there now stays, so that the collector of garbage need not look at it again
+    gc.collect()
+    gc.freeze()
     config = uvicorn.Config(
-        Service(settings).app(),
+        app,
         host=host,
         port=port,
         fd=socket,
