@@ -14,6 +14,7 @@ import fultr
 from fultr import FairRanker, InputError, PositionBias
 from fultr.audits import audit
 from fultr.logs.frames import GivenItems, is_frame, items_of, source_of_frame
+from tests.ranker_contract import by_row
 from tests.shown_jobs import FEATURES, job_board
 
 BIAS = PositionBias.power(1.0)
@@ -71,8 +72,8 @@ def test_a_feature_that_is_missing_or_renamed_is_named(ranker: FairRanker, items
 def test_rows_of_a_query_are_one_list(
     ranker: FairRanker, items: pl.DataFrame, scores: Any, make: Callable[[pl.DataFrame], Any]
 ) -> None:
-    ranks = ranker.rank(make(items))
-    drawn = ranker.sample_rankings(make(items), 3, top_k=5, seed=2)
+    ranks = np.asarray(ranker.rank(make(items)))
+    drawn = np.asarray(by_row(ranker.sample_rankings(make(items), 3, top_k=5, seed=2))).T
     assert drawn.shape == (3, items.height)
     for query in items["query_id"].unique():
         rows = (items["query_id"] == query).to_numpy()

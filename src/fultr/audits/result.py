@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.errors import InputError
+from fultr.results import PlainValues, Result, Tables
 
 LOGGED = "logged"
 """The name of the ranking that was logged, among those of the candidate policies."""
@@ -16,9 +17,13 @@ LOGGED = "logged"
 FORMAT = 2
 """The version of what `Audit.to_dict` returns."""
 
+SETTINGS = ("level", "resamples", "seed", "max_disparity", "bias_uncertainty", "noise")
+COUNTED = ("impressions", "clicks", "lists", "queries", "longest", "empties_dropped")
+"""The fields of an audit that stand together in what it returns."""
+
 
 @dataclass(frozen=True)
-class AuditEstimate:
+class AuditEstimate(PlainValues):
     """A number from clicks, with the interval that holds the true one at the level of the audit.
 
     NaN is what is not defined, such as exposure for each unit of merit of a group without merit; an interval
@@ -29,21 +34,17 @@ class AuditEstimate:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the three numbers by name."""
-        return {"value": _plain(self.value), "low": _plain(self.low), "high": _plain(self.high)}
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, float | None]) -> AuditEstimate:
-        """Make the estimate from what `to_dict` gave."""
-        return cls(*(_number(content[name]) for name in ("value", "low", "high")))
+def columns_of(name: str, estimate: AuditEstimate) -> dict[str, float]:
+    """Return an estimate as columns of a table: its value, and the ends of its interval."""
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 GROUP_MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
 
 
 @dataclass(frozen=True)
-class GroupAudit:
+class GroupAudit(PlainValues):
     """What a group of items has, on average over impressions.
 
     Parameters
@@ -68,20 +69,9 @@ class GroupAudit:
     exposure_share: AuditEstimate
     merit_share: AuditEstimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        found = {name: getattr(self, name).to_dict() for name in GROUP_MEASURES}
-        return {"name": self.name, "items": self.items, **found}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> GroupAudit:
-        """Make the same from what `to_dict` gave."""
-        estimates = {name: AuditEstimate.from_dict(content[name]) for name in GROUP_MEASURES}
-        return cls(str(content["name"]), int(content["items"]), **estimates)
-
 
 @dataclass(frozen=True)
-class PairAudit:
+class PairAudit(PlainValues):
     """The disparity D_ij of a pair of groups, above 0 where the first has too much exposure.
 
     Parameters
@@ -105,33 +95,9 @@ class PairAudit:
     exposure_ratio: AuditEstimate
     queries: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "first": self.first,
-            "second": self.second,
-            "disparity": self.disparity.to_dict(),
-            "band": [_plain(end) for end in self.band],
-            "exposure_ratio": self.exposure_ratio.to_dict(),
-            "queries": self.queries,
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> PairAudit:
-        """Make the same from what `to_dict` gave."""
-        low, high = content["band"]
-        return cls(
-            str(content["first"]),
-            str(content["second"]),
-            AuditEstimate.from_dict(content["disparity"]),
-            (_number(low), _number(high)),
-            AuditEstimate.from_dict(content["exposure_ratio"]),
-            int(content["queries"]),
-        )
-
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(PlainValues):
     """What a candidate has more than the logged ranking, on the same draws of queries.
 
     `disparities` are those of the pairs of groups, in their order.
@@ -140,20 +106,9 @@ class Difference:
     utility: AuditEstimate
     disparities: tuple[AuditEstimate, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        pairs = [one.to_dict() for one in self.disparities]
-        return {"utility": self.utility.to_dict(), "disparities": pairs}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Difference:
-        """Make the same from what `to_dict` gave."""
-        pairs = tuple(AuditEstimate.from_dict(one) for one in content["disparities"])
-        return cls(AuditEstimate.from_dict(content["utility"]), pairs)
-
 
 @dataclass(frozen=True)
-class NewQueries:
+class NewQueries(PlainValues):
     """What a policy does on the queries of a log that its training never saw.
 
     Parameters
@@ -173,36 +128,9 @@ class NewQueries:
     passes: bool | None
     difference: Difference
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "queries": self.queries,
-            "impressions": self.impressions,
-            "utility": self.utility.to_dict(),
-            "disparity": self.disparity.to_dict(),
-            "exposure_to_move": self.exposure_to_move.to_dict(),
-            "passes": self.passes,
-            "pairs": [pair.to_dict() for pair in self.pairs],
-            "difference": self.difference.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> NewQueries:
-        """Make the same from what `to_dict` gave."""
-        return cls(
-            queries=int(content["queries"]),
-            impressions=int(content["impressions"]),
-            utility=AuditEstimate.from_dict(content["utility"]),
-            pairs=tuple(PairAudit.from_dict(one) for one in content["pairs"]),
-            disparity=AuditEstimate.from_dict(content["disparity"]),
-            exposure_to_move=AuditEstimate.from_dict(content["exposure_to_move"]),
-            passes=content["passes"],
-            difference=Difference.from_dict(content["difference"]),
-        )
-
 
 @dataclass(frozen=True)
-class OtherBias:
+class OtherBias(PlainValues):
     """The same ranking if the position bias were another one that is possible.
 
     Parameters
@@ -223,19 +151,9 @@ class OtherBias:
     upper: float
     passes: bool | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {**vars(self), "disparities": list(self.disparities)}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> OtherBias:
-        """Make the same from what `to_dict` gave."""
-        found = {name: content[name] for name in ("bias", "disparity", "upper", "passes")}
-        return cls(disparities=tuple(content["disparities"]), **found)
-
 
 @dataclass(frozen=True)
-class RankingAudit:
+class RankingAudit(PlainValues):
     """What was found of one ranking: the logged one or that of a policy.
 
     Parameters
@@ -275,6 +193,8 @@ class RankingAudit:
     recurring_queries: int | None = None
     new_queries: NewQueries | None = None
 
+    derived = ("verdict_depends_on_bias",)
+
     @property
     def disparity_range(self) -> tuple[float, float]:
         """The least and the largest root of the sum of squares over all position biases."""
@@ -294,6 +214,25 @@ class RankingAudit:
         values = zip((pair.disparity.value for pair in self.pairs), *curves, strict=True)
         return tuple((min(found), max(found)) for found in values)
 
+    def pair_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the disparity of each pair of groups."""
+        nothing = AuditEstimate(math.nan, math.nan, math.nan)
+        for number, (pair, (least, most)) in enumerate(zip(self.pairs, self.pair_ranges, strict=True)):
+            more = nothing if self.difference is None else self.difference.disparities[number]
+            yield {
+                "ranking": self.name,
+                "first": pair.first,
+                "second": pair.second,
+                "queries": pair.queries,
+                **columns_of("disparity", pair.disparity),
+                "band_low": pair.band[0],
+                "band_high": pair.band[1],
+                **columns_of("exposure_ratio", pair.exposure_ratio),
+                "least_under_other_biases": least,
+                "most_under_other_biases": most,
+                **columns_of("more_than_logged", more),
+            }
+
     @property
     def verdict_depends_on_bias(self) -> bool | None:
         """Whether the limit is kept under one of the position biases and not under another."""
@@ -301,45 +240,9 @@ class RankingAudit:
             return None
         return any(one.passes != self.passes for one in self.other_biases)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "name": self.name,
-            "utility": self.utility.to_dict(),
-            "disparity": self.disparity.to_dict(),
-            "exposure_to_move": self.exposure_to_move.to_dict(),
-            "passes": self.passes,
-            "verdict_depends_on_bias": self.verdict_depends_on_bias,
-            "groups": [group.to_dict() for group in self.groups],
-            "pairs": [pair.to_dict() for pair in self.pairs],
-            "difference": None if self.difference is None else self.difference.to_dict(),
-            "other_biases": [one.to_dict() for one in self.other_biases],
-            "recurring_queries": self.recurring_queries,
-            "new_queries": None if self.new_queries is None else self.new_queries.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> RankingAudit:
-        """Make the same from what `to_dict` gave."""
-        # audits that were written before these two were measured have none
-        difference, new = content["difference"], content.get("new_queries")
-        return cls(
-            name=str(content["name"]),
-            utility=AuditEstimate.from_dict(content["utility"]),
-            groups=tuple(GroupAudit.from_dict(one) for one in content["groups"]),
-            pairs=tuple(PairAudit.from_dict(one) for one in content["pairs"]),
-            disparity=AuditEstimate.from_dict(content["disparity"]),
-            exposure_to_move=AuditEstimate.from_dict(content["exposure_to_move"]),
-            passes=content["passes"],
-            difference=None if difference is None else Difference.from_dict(difference),
-            other_biases=tuple(OtherBias.from_dict(one) for one in content["other_biases"]),
-            recurring_queries=content.get("recurring_queries"),
-            new_queries=None if new is None else NewQueries.from_dict(new),
-        )
-
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Result):
     """How fair and how useful rankings are, from clicks.
 
     Parameters
@@ -410,23 +313,18 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        plain = ("level", "resamples", "seed", "max_disparity", "bias_uncertainty")
-        counts = ("impressions", "clicks", "lists", "queries", "longest", "empties_dropped")
+        content = super().to_dict()
         curve = self.position_bias.curve(self.longest)[1:].tolist()
+        bias = {**content.pop("position_bias"), "source": content.pop("bias_source"), "curve": curve}
         return {
             "kind": "audit",
             "format": FORMAT,
-            "settings": {
-                **{name: getattr(self, name) for name in plain},
-                "noise": None if self.noise is None else self.noise.to_dict(),
-            },
-            "counts": {name: getattr(self, name) for name in counts},
-            "position_bias": {**self.position_bias.to_dict(), "source": self.bias_source, "curve": curve},
-            "other_biases": {name: bias.to_dict() for name, bias in self.other_biases.items()},
+            "settings": {name: content.pop(name) for name in SETTINGS},
+            "counts": {name: content.pop(name) for name in COUNTED},
+            "position_bias": bias,
             "passes": self.passes,
-            "rankings": [one.to_dict() for one in self.rankings.values()],
-            "notes": list(self.notes),
-            "findings": [dict(one) for one in self.findings],
+            **content,
+            "rankings": list(content["rankings"].values()),
         }
 
     @classmethod
@@ -438,21 +336,10 @@ class Audit:
             problem = "is an audit of a form that this version cannot read"
             raise InputError(problem, column="format", value=content.get("format"))
         try:
-            settings, rankings = dict(content["settings"]), content["rankings"]
-            noise = settings.pop("noise")
-            made = cls(
-                rankings={one["name"]: RankingAudit.from_dict(one) for one in rankings},
-                position_bias=PositionBias.from_dict(content["position_bias"]),
-                bias_source=str(content["position_bias"]["source"]),
-                other_biases={
-                    name: PositionBias.from_dict(bias) for name, bias in content["other_biases"].items()
-                },
-                noise=None if noise is None else ClickNoise.from_dict(noise),
-                notes=tuple(content["notes"]),
-                findings=tuple(content["findings"]),
-                **settings,
-                **content["counts"],
-            )
+            fields = {**content, **content["settings"], **content["counts"]}
+            fields["bias_source"] = content["position_bias"]["source"]
+            fields["rankings"] = {one["name"]: one for one in content["rankings"]}
+            made = super().from_dict(fields)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -462,6 +349,34 @@ class Audit:
             raise InputError("is no audit as fultr writes it (the logged ranking is missing)")
         return made
 
+    def tables(self) -> Tables:
+        """Return all rankings, and each of them by group and by pair of groups."""
+        rankings = [
+            {
+                "ranking": one.name,
+                **columns_of("utility", one.utility),
+                **columns_of("disparity", one.disparity),
+                **columns_of("exposure_to_move", one.exposure_to_move),
+                "passes": one.passes,
+            }
+            for one in self.rankings.values()
+        ]
+        return {"rankings": rankings, "groups": list(self.group_rows()), "pairs": list(self.pair_rows())}
+
+    def group_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield what each group has under each ranking."""
+        for ranking in self.rankings.values():
+            for group in ranking.groups:
+                row: dict[str, Any] = {"ranking": ranking.name, "group": group.name, "items": group.items}
+                for name in GROUP_MEASURES:
+                    row |= columns_of(name, getattr(group, name))
+                yield row
+
+    def pair_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the disparity of each pair of groups under each ranking."""
+        for ranking in self.rankings.values():
+            yield from ranking.pair_rows()
+
     def __repr__(self) -> str:
         def of_ranking(one: RankingAudit) -> str:
             verdict = "" if one.passes is None else ", passes" if one.passes else ", fails"
@@ -469,11 +384,3 @@ class Audit:
             return f"{one.name}: utility {one.utility.value:.4f}, {found}"
 
         return f"<Audit: {'; '.join(map(of_ranking, self.rankings.values()))}>"
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

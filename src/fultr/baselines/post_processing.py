@@ -82,15 +82,15 @@ class PostProcessing(TrainableRanker):
         """Whether it ranks by the relevance that lists have."""
         return self.relevance != "regression"
 
-    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+    def predict(self, X: Any) -> Any:  # noqa: N803
         """Return the estimated relevance of each row; or the known one, if that is to be used."""
         given = self.items_of(X, in_lists=False)
         if not self.needs_relevance:
-            return given.as_given(np.asarray(self.regression_.predict(given.data)))
+            return given.as_given(self.regression_.predict(given.data), "relevance")
         if given.data.relevance is None:
             problem = "lists to be ranked by their true relevance must have one; use {relevance} 'regression'"
             raise InputError(problem, column="relevance", options=["relevance"])
-        return given.as_given(given.data.relevance.astype(np.float64))
+        return given.as_given(given.data.relevance.astype(np.float64), "relevance")
 
     @abstractmethod
     def rank_stream(
@@ -113,7 +113,7 @@ class PostProcessing(TrainableRanker):
         *,
         top_k: int | None = None,
         seed: int | np.random.Generator | None = None,
-    ) -> NDArray[np.int32]:
+    ) -> Any:
         """Rank every list n times in one stream, in random order: n x rows, the position of each row."""
         whole_number(n, "n", least=1)
         given, rng = self.items_of(data), fresh_generator(seed)
@@ -124,7 +124,7 @@ class PostProcessing(TrainableRanker):
         found = np.empty((n, data.rows), dtype=np.int32)
         which = np.repeat(np.repeat(np.arange(n), len(data)), data.lengths[stream])
         found[which, rows_of(data.offsets, stream)] = ranked
-        return given.as_given(cut_positions(found, top_k))
+        return given.as_given(cut_positions(found, top_k), "position")
 
     def position_probabilities(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return how often each row stood at each position in `passes` rankings: rows x positions."""

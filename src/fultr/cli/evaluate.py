@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -148,44 +147,20 @@ def print_evaluation(console: Console, found: fultr.Evaluation) -> None:
     print_facts(console, "Evaluation", facts)
     console.print()
     level = f" ({found.level:.0%} intervals, each by itself)" if found.level is not None else ""
-    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), _measures(found))
-    if found.groups:
-        columns = ("exposure", "merit", "exposure_share", "merit_share", "exposure_per_merit")
-        shown: dict[str, dict[str, float]] = {name: getattr(found, name) for name in columns}
-        rows = [(group, *(_number(shown[name][group]) for name in columns)) for group in found.groups]
-        console.print()
-        print_table(console, "By group", ("group", *(name.replace("_", " ") for name in columns)), rows)
-
-
-def _measures(found: fultr.Evaluation) -> list[tuple[str, ...]]:
-    cut = "" if found.at is None else f"@{found.at}"
-    rows = [
-        _measure(f"{name}{cut}", getattr(found, name), found.intervals.get(name))
-        for name in ("dcg", "ndcg", "average_rank")
-        if getattr(found, name) is not None
-    ]
-    for first, second in combinations(range(len(found.groups)), 2):
-        pair = f" ({found.groups[first]}, {found.groups[second]})"
-        for name in ("disparity", "ratio_of_sums_disparity", "exposure_ratio"):
-            bounds = found.intervals.get(name)
-            low_and_high = None if bounds is None else tuple(_entry(one, first, second) for one in bounds)
-            rows.append(_measure(name + pair, _entry(getattr(found, name), first, second), low_and_high))
-    if found.groups:
-        rows.append(_measure("disparity_squared", found.disparity_squared, None))
-        rows.append(
-            _measure("exposure_to_move", found.exposure_to_move, found.intervals.get("exposure_to_move"))
+    tables = found.tables()
+    measures = [
+        (
+            row["measure"],
+            *("" if row[name] is None else _number(row[name]) for name in ("value", "low", "high")),
         )
-    return rows
-
-
-def _entry(values: Any, first: int, second: int) -> float:
-    """Return what holds for a pair of groups; of two groups there is only one pair."""
-    return values if isinstance(values, float) else float(values[first, second])
-
-
-def _measure(name: str, value: float, interval: tuple[Any, ...] | None) -> tuple[str, ...]:
-    bounds = ("", "") if interval is None else tuple(_number(one) for one in interval)
-    return (name, _number(value), *bounds)
+        for row in tables["measures"]
+    ]
+    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), measures)
+    if found.groups:
+        columns = [name.replace("_", " ") for name in tables["groups"][0]]
+        rows = [(row.pop("group"), *map(_number, row.values())) for row in tables["groups"]]
+        console.print()
+        print_table(console, "By group", columns, rows)
 
 
 def _number(value: float) -> str:

@@ -157,7 +157,8 @@ def _scored_items(path: Path, ranker: fultr.training.TrainableRanker) -> tuple[f
     def score(block: fultr.RankingDataset) -> Array:
         for name, counts in ranker.encoding_.unknown(block).items():
             unknown[name].update(counts)
-        return ranker.feature_scores(block)
+        scores: Array = ranker.feature_scores(block)
+        return scores
 
     with progress("reading") as report:
         if ending in fultr.policy.TABLE_ENDINGS:

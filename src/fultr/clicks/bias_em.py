@@ -85,6 +85,7 @@ def estimate_bias_em(
     part, block = _taking_part(cells, known, pairs.used if by_item else None, blocks)
     model: HiddenClickModel = MixtureModel(part, known.size)
     if not by_item:
+        counts.data.check_numeric("a regression on features")
         model = RegressionModel(part, known.size, counts.data.features[part.row])
     state, at_rest = climb(model)
     logs = relative_logs(state, known.size)

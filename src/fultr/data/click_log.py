@@ -31,6 +31,7 @@ from fultr.data.ids import Ids, codes_of
 from fultr.data.merging import count_impressions
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
+from fultr.results import Displayed, Tables, summary_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class Planted:
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class ClickLog:
+class ClickLog(Displayed):
     """Impressions of candidate lists, with positions and clicks; those without a click included.
 
     Impression i shows list `lists[i]` of `data`. Its entries, one for each candidate in the row order of the
@@ -349,6 +350,10 @@ class ClickLog:
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each candidate of each impression; see `frame_of_log`."""
         return frame_of_log(self)
+
+    def tables(self) -> Tables:
+        """Return what `describe` says as tables, which a notebook shows."""
+        return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""

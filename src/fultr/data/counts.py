@@ -22,6 +22,7 @@ from fultr.data.ids import UNKNOWN_GROUP, codes_of
 from fultr.data.propensity import click_weights, examination
 from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
+from fultr.results import Displayed, Tables, summary_tables
 
 NEVER_SHOWN = "never_shown"
 """Where `origin` of counts says how many candidates were left out since they were never shown."""
@@ -54,7 +55,7 @@ class CountedFile(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counts:
+class Counts(Displayed):
     """A click log as counts of lists and of their items; made by `fultr.count` or `ClickLog.compact`.
 
     Lists come in the order of their query ids and rows in the order of their document ids, so that a log has
@@ -314,6 +315,10 @@ class Counts:
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each item and position; see `frame_of_counts`."""
         return frame_of_counts(self)
+
+    def tables(self) -> Tables:
+        """Return what `describe` says as tables, which a notebook shows."""
+        return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""

@@ -25,7 +25,7 @@ from fultr.evaluation.contributions import (
     contributions_of,
 )
 from fultr.evaluation.inputs import ScoringPolicy, checked_source, evidence_of, examination_of, ranker_of
-from fultr.evaluation.result import Evaluation, Interval
+from fultr.evaluation.result import PAIR_MEASURES, Evaluation, of_two_groups
 
 if TYPE_CHECKING:
     from fultr.expectation.exact import Accuracy
@@ -100,22 +100,20 @@ def evaluate(
     found = contributions_of(evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance)
     queries, means, layout = lists.query_codes[found.lists], found.means, found.layout
     exposure, merit, measures = means[layout.exposure], means[layout.merit], _measures(means, layout)
+    bounds = _intervals(found, queries, intervals, resamples, rng)
     return Evaluation(
         dcg=float(measures["dcg"]),
         ndcg=float(measures["ndcg"]) if from_relevance else None,
         average_rank=float(measures["average_rank"]),
-        disparity=_as_held(measures["disparity"]),
+        disparities=measures["disparities"],
         disparity_squared=float(np.sum(means[layout.disparity] ** 2)),
-        ratio_of_sums_disparity=_as_held(_ratio_of_sums(exposure, merit)),
-        exposure_ratio=_as_held(measures["exposure_ratio"]),
+        ratio_of_sums_disparities=_ratio_of_sums(exposure, merit),
+        exposure_ratios=measures["exposure_ratios"],
         exposure_to_move=float(measures["exposure_to_move"]),
         exposure=_by_name(lists.group_names, exposure),
         merit=_by_name(lists.group_names, merit),
-        intervals={
-            name: interval
-            for name, interval in _intervals(found, queries, intervals, resamples, rng).items()
-            if from_relevance or name != "ndcg"
-        },
+        intervals=_of_numbers(bounds, ndcg=from_relevance),
+        pair_intervals={name: ends for name, ends in bounds.items() if ends[0].ndim},
         level=None if intervals is None else float(intervals),
         at=None if at is None else int(at),
         stochastic=ranker.stochastic,
@@ -160,8 +158,8 @@ def _measures(means: Array, layout: Layout) -> dict[str, Array]:
         "dcg": means[..., DCG],
         "ndcg": _ratio(means[..., NDCG], means[..., WITH_RELEVANT]),
         "average_rank": _ratio(means[..., RANK], means[..., MERIT]),
-        "disparity": _matrix(means[..., layout.disparity], layout.groups),
-        "exposure_ratio": exposure_ratios(exposure, merit),
+        "disparities": _matrix(means[..., layout.disparity], layout.groups),
+        "exposure_ratios": exposure_ratios(exposure, merit),
         "exposure_to_move": exposure_to_move(exposure, merit),
     }
 
@@ -222,7 +220,7 @@ def _intervals(
     level: float | None,
     resamples: int,
     rng: np.random.Generator,
-) -> dict[str, Interval]:
+) -> dict[str, tuple[Array, Array]]:
     """Return low and high of each measure, none without a level."""
     if level is None:
         return {}
@@ -236,19 +234,27 @@ def _intervals(
         least = _matrix(percentile_interval(means[:, layout.low], level)[0], layout.groups)
         most = _matrix(percentile_interval(means[:, layout.high], level)[1], layout.groups)
         upper = np.triu(np.ones_like(least, dtype=np.bool_))
-        bounds["disparity"] = np.where(upper, least, most), np.where(upper, most, least)
+        bounds["disparities"] = np.where(upper, least, most), np.where(upper, most, least)
         exposure = means[:, layout.exposure] + means[:, layout.unseen_exposure]
         given = exposure, means[:, layout.merit], means[:, layout.unknown]
         for name, ends in (
-            ("exposure_ratio", exposure_ratio_bounds(*given)),
+            ("exposure_ratios", exposure_ratio_bounds(*given)),
             ("exposure_to_move", exposure_to_move_bounds(*given)),
         ):
             low, high = (percentile_interval(end, level)[number] for number, end in enumerate(ends))
             bounds[name] = low, np.where(high < 1 / NO_MERIT, high, np.inf)
-    return {
-        name: (_as_held(low), _as_held(high)) if low.ndim else (float(low), float(high))
-        for name, (low, high) in bounds.items()
-    }
+    return bounds
+
+
+def _of_numbers(bounds: dict[str, tuple[Array, Array]], *, ndcg: bool) -> dict[str, tuple[float, float]]:
+    """Return the intervals of single numbers; of two groups, those of their pair too."""
+    chosen = {name: ends for name, ends in bounds.items() if not ends[0].ndim and (ndcg or name != "ndcg")}
+    intervals = {name: (float(low), float(high)) for name, (low, high) in chosen.items()}
+    for name, matrix in PAIR_MEASURES.items():
+        if matrix in bounds and bounds[matrix][0].shape == (2, 2):
+            low, high = bounds[matrix]
+            intervals[name] = of_two_groups(low), of_two_groups(high)
+    return intervals
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:
@@ -269,11 +275,6 @@ def _ratio_of_sums(exposure: Array, merit: Array) -> Array:
     known = merit > 0
     ratio = exposure / np.where(known, merit, 1.0)
     return np.where(known[:, None] & known, ratio[:, None] - ratio, 0.0)
-
-
-def _as_held(matrix: Array) -> float | Array:
-    """Return D_01 of two groups, and the whole matrix of any other number."""
-    return float(matrix[0, 1]) if matrix.shape == (2, 2) else matrix
 
 
 def _by_name(names: tuple[str, ...], values: Array) -> dict[str, float]:

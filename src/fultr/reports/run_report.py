@@ -267,15 +267,16 @@ def detailed(
     measured: MeasuredRanking, found: Mapping[str, Any], *, intervals: bool = True
 ) -> MeasuredRanking:
     """Add what an evaluation says of groups and intervals (as plain values) to a utility and a disparity."""
-    names, bounds = list(found["groups"]), found["intervals"] if intervals else {}
+    names = list(found["groups"])
+    bounds, of_pairs = (found[kind] if intervals else {} for kind in ("intervals", "pair_intervals"))
     pairs, roots = [], None
     for first, second in combinations(range(len(names)), 2):
         value, ratio = (
             within(
-                _entry(found.get(name), first, second),
-                [_entry(end, first, second) for end in bounds[name]] if name in bounds else None,
+                found[name][first][second],
+                [end[first][second] for end in of_pairs[name]] if name in of_pairs else None,
             )
-            for name in ("disparity", "exposure_ratio")
+            for name in ("disparities", "exposure_ratios")
         )
         pairs.append(Pair(shortened(names[first]), shortened(names[second]), value, ratio))
         if len(names) == 2:
@@ -292,12 +293,6 @@ def detailed(
         measured.passes,
         within(found.get("exposure_to_move"), bounds.get("exposure_to_move")),
     )
-
-
-def _entry(values: Any, first: int, second: int) -> float | None:
-    """Return what holds for a pair of groups; of two groups there is only one pair."""
-    found = values[first][second] if isinstance(values, list) else values
-    return None if found is None else float(found)
 
 
 def _bounds_of_size(disparity: AuditEstimate) -> tuple[float, float]:

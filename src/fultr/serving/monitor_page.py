@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape as escaped
 from pathlib import Path
 
 from fultr.files import write_text
-from fultr.reports.page import escaped
 from fultr.serving.openapi import STYLE
 from fultr.serving.watching import Watched, WatchedInterval, Window
 

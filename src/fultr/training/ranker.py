@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 from torch import nn
 
 from fultr.click_model import PositionBias
@@ -195,15 +196,19 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         weights[hidden] = 0.0
         return np.asarray(weights.numpy())
 
-    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`."""
-        given = self.items_of(X, in_lists=False)
-        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data))
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`.
 
-    def feature_scores(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        For a frame they are a series of its kind, in the order of its rows and with its index; see
+        `like_frame`.
+        """
+        given = self.items_of(X, in_lists=False)
+        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data), "score")
+
+    def feature_scores(self, X: Any) -> Any:  # noqa: N803
         """Return the score of each row by its features alone, without the offset of its group."""
         given = self.items_of(X, in_lists=False, warns=False)
-        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
+        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data), "score")
 
     def offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return what the policy adds to the score of each row: the offset of its group, 0 if it has none."""
@@ -218,10 +223,13 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         codes = lists_with_groups(data, tuple(names)).group
         return np.array([*self.offsets_.values(), 0.0])[codes]
 
-    def rank(self, data: Any) -> NDArray[np.int32]:
-        """Return the position of each row in the most likely ranking of its list; see `items_of`."""
+    def rank(self, data: Any) -> Any:
+        """Return the position of each row in the most likely ranking of its list; see `items_of`.
+
+        For a frame they are a series of its kind, as those of `predict`.
+        """
         given = self.items_of(data)
-        return given.as_given(super().rank(given.data))
+        return given.as_given(super().rank(given.data), "position")
 
     def sample_rankings(
         self,
@@ -230,32 +238,63 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         *,
         top_k: int | None = None,
         seed: int | np.random.Generator | None = None,
-    ) -> NDArray[np.int32]:
+    ) -> Any:
         """Draw n rankings of every list: n x rows, the position of each row; see `items_of`.
 
-        With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
+        For a frame they are a frame of its kind, with a column for each ranking. With `top_k`, only the first
+        so many items of a ranking are shown; the position of the others is 0.
         """
         given = self.items_of(data)
-        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed))
+        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed), "position")
 
-    def rotation(self, data: Any, n: int = 8, **options: Any) -> NDArray[np.int32]:
+    def rotation(self, data: Any, n: int = 8, **options: Any) -> Any:
         """Choose n rankings of every list to show in turn; see `ScoredPolicy.rotation`."""
         given = self.items_of(data)
-        return given.as_given(super().rotation(given.data, n, **options))
+        return given.as_given(super().rotation(given.data, n, **options), "position")
 
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
         """Return utility, exposure and disparity on lists, clicks or a frame; see `fultr.evaluate`."""
         self.fitted_scorer()
         return evaluate(self, data, **options)
 
-    def score(self, data: Any, **options: Any) -> float:
+    def score(
+        self,
+        X: Any,  # noqa: N803
+        y: ArrayLike | None = None,
+        *,
+        qid: ArrayLike | None = None,
+        sample_weight: None = None,
+        **options: Any,
+    ) -> float:
         """Return the utility on labelled lists or clicks, of which more is better: the expected DCG.
 
         It is cut after `top_k` if the ranker has one. It says nothing of fairness; `evaluate`, which takes
         the same options, does.
+
+        Parameters
+        ----------
+        X
+            Labelled lists, clicks, or a frame of either; or features, rows x d.
+        y, qid
+            With features: the relevance of each row, and its query; by default all rows are one list.
+        sample_weight
+            None, which is what a `Pipeline` passes: lists have no weights.
         """
-        found = self.evaluate(data, **{"at": getattr(self, "top_k", None), "intervals": None, **options})
-        return float(found.dcg)
+        if sample_weight is not None:
+            raise InputError("lists have no weights; leave it out", column="sample_weight")
+        data = X
+        if y is not None:
+            query = np.zeros(len(np.asarray(y)), dtype=np.int64) if qid is None else qid
+            data = RankingDataset.from_rows(X, query, relevance=y)
+        at = {"at": getattr(self, "top_k", None), "intervals": None}
+        return float(self.evaluate(data, **{**at, **options}).dcg)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say what data this takes, as scikit-learn asks."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing is not None
+        tags.input_tags.categorical = tags.input_tags.string = bool(self.categories)
+        return tags
 
     def fitted_scorer(self) -> Any:
         """Return the trained scorer; not to be asked before `fit`."""
