@@ -443,9 +443,9 @@ def test_openapi_says_what_the_service_takes(policy: Path) -> None:
     async def work(client: Client) -> None:
         assert (await client.ask("GET", "/openapi.json")).json["paths"].keys() == about["paths"].keys()
         page = (await client.ask("GET", "/docs")).body.decode()
-        assert "http" not in page.replace("http&quot;", "").replace("https://json-schema", "")
+        assert "://" not in page
         for name in about["components"]["schemas"]:
-            assert f"id={name}" in page
+            assert f'id="{name}"' in page
 
     with_service(settings(policy), work)
 

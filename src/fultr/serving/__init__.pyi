@@ -1,7 +1,7 @@
 from .demo import serve_demo
 from .export import export_onnx, model_card
 from .light_policy import LightPolicy, load_policy
-from .monitor_page import monitor_page, write_monitor_page
+from .pages import monitor_page, write_monitor_page
 from .running import serve
 from .settings import Fallback, ServiceSettings
 from .stores import Durability

@@ -23,7 +23,8 @@ from fultr.errors import FultrError, InputError
 from fultr.serving.events import FALLBACK, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.guard import Guard, TooLargeError, TooSlowError, body_of
 from fultr.serving.metrics import Metrics
-from fultr.serving.openapi import openapi, openapi_page
+from fultr.serving.openapi import openapi
+from fultr.serving.pages import monitor_page, openapi_page
 from fultr.serving.policies import Features, ServedPolicies, Slot
 from fultr.serving.requests import (
     ClickAnswer,
@@ -253,7 +254,7 @@ class Service:
 
     async def page(self, _request: Request) -> Response:
         """Answer `GET /monitor`: what the watch over events found last."""
-        return HTMLResponse(self.watch.page())
+        return HTMLResponse(monitor_page(*self.watch.for_page()))
 
     async def schema(self, _request: Request) -> Response:
         """Answer `GET /openapi.json`."""

@@ -75,6 +75,12 @@ class Window:
     root: WatchedInterval
     unknown: WatchedInterval
 
+    @property
+    def title(self) -> str:
+        """How long it is, and how much it holds."""
+        days = "1 day" if self.days == 1 else f"{self.days} days"
+        return f"{days}, from {self.start}: {self.impressions:,} impressions"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         groups = {
@@ -397,14 +403,10 @@ class Watch:
         _set_gauges(metrics, self.found)
         self.seconds = max(self.settings.watch_seconds, (time.monotonic() - start) / SHARE_OF_TIME)
 
-    def page(self) -> str:
-        """Return the page of what was found last."""
-        from fultr.serving.monitor_page import monitor_page
-
-        return monitor_page(
-            self.found or Watched(notes=["Nothing was read yet."]),
-            refresh=math.ceil(self.settings.watch_seconds),
-        )
+    def for_page(self) -> tuple[Watched, int]:
+        """Return what was found last, and after how many seconds there may be more."""
+        found = self.found or Watched(notes=["Nothing was read yet."])
+        return found, math.ceil(self.settings.watch_seconds)
 
 
 def _set_gauges(metrics: Metrics, found: Watched) -> None:
