@@ -103,16 +103,18 @@ class Service:
     async def _reload(self) -> None:
         while self.settings.reload_seconds > 0:
             await asyncio.sleep(self.settings.reload_seconds)
-            changes = await asyncio.to_thread(self.policies.reload)
+            changes = await asyncio.to_thread(self.policies.replaced)
+            if not changes:
+                continue
+            self.policies.apply(changes)
+            self._announce_policies()
             for change in changes:
-                self.metrics.reloads.labels("refused" if change.problem else "loaded").inc()
-                about = {"file": str(change.path), "before": change.before, "now": change.now}
-                if change.problem:
+                self.metrics.reloads.labels("loaded" if change.new else "refused").inc()
+                about = {"file": str(change.slot.path), "before": change.before.version}
+                if change.new is None:
                     log.error("a new policy was refused", extra={**about, "problem": change.problem})
                 else:
-                    log.info("a new policy was loaded", extra=about)
-            if changes:
-                self._announce_policies()
+                    log.info("a new policy was loaded", extra={**about, "now": change.new.version})
 
     async def _watch(self) -> None:
         while True:
@@ -121,6 +123,8 @@ class Service:
                 await asyncio.to_thread(self.watch.refresh, self.metrics)
             except FultrError as error:
                 log.warning("events cannot be watched", extra={"problem": str(error)})
+            except Exception:
+                log.exception("the watch over events failed")
 
     def _store_failed(self, error: StoreError, lost: int) -> None:
         self.metrics.store_errors.inc()
@@ -131,6 +135,9 @@ class Service:
         """Answer `POST /rank`."""
         asked = rank_request(await body_of(request, self.settings))
         ids = [one.id for one in asked.candidates]
+        if asked.offset and (asked.session is None or asked.offset >= len(ids)):
+            rule = "a further page needs the session of the first one, and candidates that are left"
+            raise InputError(rule, column="offset", value=asked.offset)
         features, groups = self._items(asked, ids)
         now = self.clock()
         day = day_of(now)

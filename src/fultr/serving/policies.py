@@ -68,12 +68,12 @@ class Slot:
 
 
 class Change(NamedTuple):
-    """What became of a policy file that was replaced: its version before and now, or what is wrong."""
+    """A policy file that was replaced: the policy before, the one that is in it now, or what is wrong."""
 
-    path: Path
-    before: str
-    now: str
-    problem: str
+    slot: Slot
+    before: LightPolicy
+    new: LightPolicy | None
+    problem: str = ""
 
 
 class ServedPolicies:
@@ -142,8 +142,8 @@ class ServedPolicies:
         index = next((at for at, limit in enumerate(self.limits) if drawn < limit), len(self.shown) - 1)
         return self.shown[index]
 
-    def reload(self) -> list[Change]:
-        """Read policy files that were replaced; the old policy stays where the new one cannot be used."""
+    def replaced(self) -> list[Change]:
+        """Read policy files that were replaced; nothing changes before `apply`, so any thread may do it."""
         changes = []
         for slot in self.slots:
             try:
@@ -152,17 +152,22 @@ class ServedPolicies:
                 continue  # being replaced, or gone: the policy stays
             if stamp == slot.stamp:
                 continue
-            slot.stamp, before = stamp, slot.policy
+            slot.stamp = stamp
             try:
                 new = _checked(slot.path)
                 self._check_features(new)
-            except FultrError as error:
-                changes.append(Change(slot.path, before.version, before.version, str(error)))
-                continue
-            slot.policy = new
-            self._set_features()
-            changes.append(Change(slot.path, before.version, new.version, ""))
+            except Exception as error:
+                changes.append(Change(slot, slot.policy, None, str(error) or type(error).__name__))
+            else:
+                changes.append(Change(slot, slot.policy, new))
         return changes
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Rank with new policies from now on, on the thread that ranks."""
+        for change in changes:
+            if change.new is not None:
+                change.slot.policy = change.new
+        self._set_features()
 
     def _check_features(self, new: LightPolicy) -> None:
         held = new.feature_names if self.items is None else self.items.names
