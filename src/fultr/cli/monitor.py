@@ -61,7 +61,7 @@ def monitor(
     if out is not None:
         fultr.serving.write_monitor_page(found, out)
     if json:
-        print_json({"events": events, **found.to_dict()})
+        print_json(found.to_dict())  # without the address, which may hold a password
     else:
         _print(found)
     if out is not None:
