@@ -49,7 +49,7 @@ OPEN_FILES = 8
 BUSY_SECONDS = 10.0
 """How long to wait for another process that writes the same file, or for an answer of PostgreSQL."""
 
-PAGE_BYTES, PAGES_A_CHECKPOINT = 16_384, 2_000
+PAGE_BYTES, PAGES_A_CHECKPOINT = 16_384, 1_000
 """Impressions with features are large: on pages of 4 kB writing them takes a fifth longer."""
 
 Execute = Callable[..., Any]
