@@ -21,7 +21,7 @@ from tests.postgres import Server, postgres_server
 
 pytest.importorskip("msgspec")
 
-from fultr.serving.events import DAY, Answer, Clicks, Impression, Outcome, PolicyLoaded, day_of
+from fultr.serving.events import DAY, Answer, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.schema import MIGRATIONS, SQLITE, VERSION_TABLE, migration
 from fultr.serving.stores import SQLiteStore, Store, StoreError, open_store
 from tests.asgi import NOON
@@ -74,17 +74,19 @@ def test_events_are_recorded_once(place: str) -> None:
     store = open_store(place)
     first, second = impression(0), impression(1)
     assert store.write([POLICY, first, second, first]) == [Answer()] * 4
-    by_position = Clicks(first.ranking_id, NOON, positions=(2,))
-    assert store.write([Clicks(first.ranking_id, NOON, ("d1", "d1")), by_position]) == [
+    by_position = ClickEvent(first.ranking_id, NOON, positions=(2,))
+    assert store.write([ClickEvent(first.ranking_id, NOON, ("d1", "d1")), by_position]) == [
         Answer(Outcome.RECORDED, 1),
         Answer(Outcome.REPEATED, 0),
     ]
-    assert store.write([Clicks(first.ranking_id, NOON, ("d2",))])[0] == Answer(Outcome.NOT_SHOWN, wrong="d2")
+    assert store.write([ClickEvent(first.ranking_id, NOON, ("d2",))])[0] == Answer(
+        Outcome.NOT_SHOWN, wrong="d2"
+    )
     # a further page
     store.write([impression(0, shown=4), impression(0, shown=1)])
-    assert store.write([Clicks(first.ranking_id, NOON, ("d2",))])[0].new == 1
-    assert store.write([Clicks("20200101-" + 20 * "0", NOON, ("d2",))])[0].outcome is Outcome.UNKNOWN
-    assert store.write([Clicks(first.ranking_id, NOON + DAY + 1, ("d1",))])[0].outcome is Outcome.LATE
+    assert store.write([ClickEvent(first.ranking_id, NOON, ("d2",))])[0].new == 1
+    assert store.write([ClickEvent("20200101-" + 20 * "0", NOON, ("d2",))])[0].outcome is Outcome.UNKNOWN
+    assert store.write([ClickEvent(first.ranking_id, NOON + DAY + 1, ("d1",))])[0].outcome is Outcome.LATE
     store.close()
     log = fultr.read_log(place)
     assert len(log) == 2
@@ -103,7 +105,9 @@ def test_events_are_recorded_once(place: str) -> None:
 def test_the_command_counts_events(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(place)
     store.write([POLICY, impression(0), impression(1, NOON + DAY), impression(2, NOON + DAY, policy="xyz")])
-    store.write([PolicyLoaded("xyz", NOON, FEATURES, ()), Clicks(impression(0).ranking_id, NOON, ("d1",))])
+    store.write(
+        [PolicyLoaded("xyz", NOON, FEATURES, ()), ClickEvent(impression(0).ranking_id, NOON, ("d1",))]
+    )
     store.close()
     out = tmp_path / "counts.parquet"
     content = json_of(capsys, "count", place, "--context", "policy", "--out", out)
@@ -143,7 +147,7 @@ def test_features_come_from_a_table_of_items_in_the_database(server: Server) -> 
     url = fresh_database(server)
     store = open_store(url)
     first = impression(0, features=None, groups=None)
-    store.write([POLICY, first, Clicks(first.ranking_id, NOON, ("d1",))])
+    store.write([POLICY, first, ClickEvent(first.ranking_id, NOON, ("d1",))])
     store.close()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
@@ -179,7 +183,7 @@ def test_an_old_database_becomes_a_new_one(tmp_path: Path) -> None:
     old.close()
     store = SQLiteStore(folder)
     shadowed = impression(1, shadows=(("other", '["d1"]'),))
-    store.write([POLICY, shadowed, Clicks(impression(0).ranking_id, NOON, ("d1",))])
+    store.write([POLICY, shadowed, ClickEvent(impression(0).ranking_id, NOON, ("d1",))])
     store.close()
     assert len(fultr.read_log(folder)) == 2
     with sqlite3.connect(file) as new:
@@ -195,7 +199,7 @@ def test_events_older_than_the_retention_go(place: str) -> None:
     store = open_store(place, retention=3)
     old = [impression(number, NOON + number * DAY) for number in range(6)]
     store.write([POLICY, *old])
-    store.write([Clicks(old[5].ranking_id, NOON + 5 * DAY, ("d1",))])
+    store.write([ClickEvent(old[5].ranking_id, NOON + 5 * DAY, ("d1",))])
     store.expire(NOON + 5 * DAY)
     store.close()
     log = fultr.read_log(place)
@@ -241,8 +245,8 @@ def test_many_services_write_into_one_database(place: str) -> None:
             for at in range(20):
                 event = impression(1000 * number + at)
                 shared = impression(at)
-                store.write([POLICY, event, shared, Clicks(event.ranking_id, NOON, positions=(1,))])
-                store.write([Clicks(shared.ranking_id, NOON, positions=(2,))])
+                store.write([POLICY, event, shared, ClickEvent(event.ranking_id, NOON, positions=(1,))])
+                store.write([ClickEvent(shared.ranking_id, NOON, positions=(2,))])
         except Exception as error:
             errors.append(error)
 
@@ -271,7 +275,7 @@ def test_the_database_may_go_and_come_back(server: Server) -> None:
             store.write([impression(1)])
     finally:
         server.start()
-    store.write([impression(1), Clicks(impression(1).ranking_id, NOON, positions=(1,))])
+    store.write([impression(1), ClickEvent(impression(1).ranking_id, NOON, positions=(1,))])
     store.close()
     assert len(fultr.read_log(url)) == 2
 
@@ -282,7 +286,7 @@ def test_ids_are_data_and_never_statements(place: str) -> None:
     event = impression(
         0, doc_ids=json.dumps(nasty), groups=json.dumps(nasty), features=None, query_id=nasty[0]
     )
-    store.write([POLICY, event, Clicks(event.ranking_id, NOON, (nasty[0],), click_id=nasty[1])])
+    store.write([POLICY, event, ClickEvent(event.ranking_id, NOON, (nasty[0],), click_id=nasty[1])])
     store.close()
     log = fultr.read_log(place)
     assert log.data.doc_id is not None

@@ -20,7 +20,7 @@ pytest.importorskip("msgspec")
 from fultr.serving import load_policy
 from fultr.serving.confidence import alpha_of_start, confidence_radius
 from fultr.serving.day_sums import sums_of_days
-from fultr.serving.events import DAY, Clicks, Impression, PolicyLoaded, day_of
+from fultr.serving.events import DAY, ClickEvent, Impression, PolicyLoaded, day_of
 from fultr.serving.moments import DaySums, Moments, disparity_of, exposure_of, merit_of
 from fultr.serving.stores import open_store
 from fultr.serving.watching import Reference, Watched, monitor, position_bias_drift, references_of, watch
@@ -144,7 +144,7 @@ def write_events(place: str | Path, policy: Path, days: int, number: int, *, unf
     store = open_store(place)
     store.write([PolicyLoaded(version, NOON, FEATURES, GROUPS)])
     for day in range(days):
-        events: list[Impression | Clicks] = []
+        events: list[Impression | ClickEvent] = []
         for at in range(number):
             time = NOON + day * DAY + at * 1_000_000
             order = np.arange(6) if unfair else rng.permutation(6)
@@ -157,7 +157,7 @@ def write_events(place: str | Path, policy: Path, days: int, number: int, *, unf
             )
             clicked = np.flatnonzero(rng.random(5) < 0.5 / np.arange(1, 6)) + 1
             if clicked.size:
-                events.append(Clicks(ranking_id, time, positions=tuple(int(one) for one in clicked)))
+                events.append(ClickEvent(ranking_id, time, positions=tuple(int(one) for one in clicked)))
         store.write(events)
     store.close()
 

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -279,6 +279,17 @@ def writable_file(path: str | Path) -> Path:
     return target
 
 
+def check_outputs(written: Iterable[str | Path], read: Iterable[str | Path | None]) -> None:
+    """Refuse files that cannot be written, two that are the same, and those that are read."""
+    before = [Path(file).resolve() for file in read if file is not None]
+    outputs = list(map(writable_file, written))
+    for number, out in enumerate(outputs):
+        if out.resolve() in before:
+            raise InputError("would be written over, though it is read; give another name", file=out)
+        if out.resolve() in [other.resolve() for other in outputs[:number]]:
+            raise InputError("files that are written must be different files", file=out)
+
+
 def _nameable(path: str | Path) -> Path:
     """Return a path that every part of the program can write down."""
     try:
@@ -290,21 +301,21 @@ def _nameable(path: str | Path) -> Path:
 
 def existing_file(path: str | Path) -> Path:
     """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
-    found = _nameable(path)
+    file = _nameable(path)
     try:
-        if found.is_dir():
-            raise InputError("is a folder, not a file", file=found)
-        if not found.exists():
-            raise InputError("no such file", file=found)
-        if not found.is_file():
-            raise InputError("is a device or a pipe, not a file that can be read again", file=found)
+        if file.is_dir():
+            raise InputError("is a folder, not a file", file=file)
+        if not file.exists():
+            raise InputError("no such file", file=file)
+        if not file.is_file():
+            raise InputError("is a device or a pipe, not a file that can be read again", file=file)
     except OSError as error:  # a name that is too long
-        raise InputError(f"cannot be read: {error.strerror}", file=found) from error
-    if not os.access(found, os.R_OK):
-        raise InputError("cannot be read: permission denied", file=found)
-    if found.stat().st_size == 0:
-        raise InputError("is empty", file=found)
-    return found
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    if not os.access(file, os.R_OK):
+        raise InputError("cannot be read: permission denied", file=file)
+    if file.stat().st_size == 0:
+        raise InputError("is empty", file=file)
+    return file
 
 
 def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:

@@ -61,7 +61,7 @@ def monitor(
     if out is not None:
         fultr.serving.write_monitor_page(found, out)
     if json:
-        print_json({"events": events, **found.to_dict()})
+        print_json(found.to_dict())  # without the address, which may hold a password
     else:
         _print(found)
     if out is not None:
@@ -73,13 +73,12 @@ def monitor(
 def _print(found: fultr.serving.Watched) -> None:
     console = results()
     for window in found.windows:
-        title = f"{window.days} days, from {window.start}: {window.impressions:,} impressions"
         columns = ["group", "exposure", "merit", "exposure per merit"]
         rows = [
             [name, *map(_cell, (window.exposure[name], window.merit[name], window.exposure_per_merit[name]))]
             for name in window.exposure
         ]
-        print_table(console, title, columns, rows)
+        print_table(console, window.title, columns, rows)
         rows = [[name, _cell(one)] for name, one in window.disparity.items()]
         rows.append(["root of the sum of squares", _cell(window.root)])
         rows.append(["share of unknown groups", _cell(window.unknown)])
@@ -90,5 +89,5 @@ def _print(found: fultr.serving.Watched) -> None:
         console.print("No alarm.")
 
 
-def _cell(interval: fultr.serving.Interval) -> str:
+def _cell(interval: fultr.serving.WatchedInterval) -> str:
     return f"{interval.value:.3g} [{interval.low:.3g}, {interval.high:.3g}]"

@@ -37,11 +37,13 @@ OPTIONS = {
     "eps_minus": "--eps-minus",
     "position_bias": "--eta or --bias",
     "beyond": "--tail power of fultr propensity",
+    "with_complete_lists": "--complete-lists",
     "with_tail": "--tail power of fultr propensity",
     "noise": "--eps-plus and --eps-minus",
     "threshold": "--relevant-from",
     "method": "--methods",
     "stochastic": "--deterministic",
+    "max_features": "--max-features of fultr convert",
 }
 """The option for each argument that several commands, or a command under another name, have."""
 

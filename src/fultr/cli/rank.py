@@ -21,14 +21,14 @@ from fultr.cli.options import Json
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.policy_file import POLICY_FILE, policy_file
 from fultr.errors import InputError
-from fultr.files import existing_file, writable_file
+from fultr.files import check_outputs, existing_file
 
 if TYPE_CHECKING:
     from fultr.cli.modes import Array
 
 Policy = Annotated[Path, typer.Argument(help=f"A saved policy, or the folder of a run with {POLICY_FILE}.")]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Always the most likely ranking, by falling score.")
+    bool, typer.Option("--deterministic", help="Always the most likely ranking, by descending score.")
 ]
 
 
@@ -122,10 +122,10 @@ def load_policy(path: Path) -> fultr.training.TrainableRanker:
     if isinstance(model, dict) and model.get("kind") == "module":
         problem = (
             f"its scorer is a torch module of its maker's own, {model.get('name')}, which cannot be loaded"
-            " from the command line; use fultr.load(path, module=...) in Python"
+            " from the command line; use fultr.load_ranker(path, module=...) in Python"
         )
         raise InputError(problem, file=file)
-    ranker: fultr.training.TrainableRanker = fultr.load(file)
+    ranker: fultr.training.TrainableRanker = fultr.load_ranker(file)
     return ranker
 
 
@@ -140,8 +140,7 @@ def _checked_format(
             raise InputError("Parquet is not for printing; give --out")
         return form or fultr.policy.RankingFormat.CSV
     chosen = form or fultr.policy.format_of(out)
-    if writable_file(out).resolve() in (policy.resolve(), items.resolve()):
-        raise InputError("would be written over, though it is read; give --out another name", file=out)
+    check_outputs([out], [policy, items])
     return chosen
 
 

@@ -20,11 +20,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from fultr.errors import FultrError, InputError
-from fultr.serving.events import FALLBACK, Clicks, Impression, Outcome, PolicyLoaded, day_of
+from fultr.serving.events import FALLBACK, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.guard import Guard, TooLargeError, TooSlowError, body_of
 from fultr.serving.metrics import Metrics
-from fultr.serving.openapi import openapi, openapi_page
-from fultr.serving.policies import Features, Policies, Slot
+from fultr.serving.openapi import openapi
+from fultr.serving.pages import monitor_page, openapi_page
+from fultr.serving.policies import Features, ServedPolicies, Slot
 from fultr.serving.requests import (
     ClickAnswer,
     Problem,
@@ -61,7 +62,7 @@ class Service:
     def __init__(self, settings: ServiceSettings, clock: Callable[[], int] = microseconds) -> None:
         self.settings, self.clock = settings, clock
         self.metrics = Metrics()
-        self.policies = Policies(settings.policies, settings.shares, settings.shadows, settings.items)
+        self.policies = ServedPolicies(settings.policies, settings.shares, settings.shadows, settings.items)
         store = open_store(
             settings.events,
             int(settings.accept_clicks * HOUR),
@@ -102,16 +103,18 @@ class Service:
     async def _reload(self) -> None:
         while self.settings.reload_seconds > 0:
             await asyncio.sleep(self.settings.reload_seconds)
-            changes = await asyncio.to_thread(self.policies.reload)
+            changes = await asyncio.to_thread(self.policies.replaced)
+            if not changes:
+                continue
+            self.policies.apply(changes)
+            self._announce_policies()
             for change in changes:
-                self.metrics.reloads.labels("refused" if change.problem else "loaded").inc()
-                about = {"file": str(change.path), "before": change.before, "now": change.now}
-                if change.problem:
+                self.metrics.reloads.labels("loaded" if change.new else "refused").inc()
+                about = {"file": str(change.slot.path), "before": change.before.version}
+                if change.new is None:
                     log.error("a new policy was refused", extra={**about, "problem": change.problem})
                 else:
-                    log.info("a new policy was loaded", extra=about)
-            if changes:
-                self._announce_policies()
+                    log.info("a new policy was loaded", extra={**about, "now": change.new.version})
 
     async def _watch(self) -> None:
         while True:
@@ -120,6 +123,8 @@ class Service:
                 await asyncio.to_thread(self.watch.refresh, self.metrics)
             except FultrError as error:
                 log.warning("events cannot be watched", extra={"problem": str(error)})
+            except Exception:
+                log.exception("the watch over events failed")
 
     def _store_failed(self, error: StoreError, lost: int) -> None:
         self.metrics.store_errors.inc()
@@ -130,6 +135,9 @@ class Service:
         """Answer `POST /rank`."""
         asked = rank_request(await body_of(request, self.settings))
         ids = [one.id for one in asked.candidates]
+        if asked.offset and (asked.session is None or asked.offset >= len(ids)):
+            rule = "a further page needs the session of the first one, and candidates that are left"
+            raise InputError(rule, column="offset", value=asked.offset)
         features, groups = self._items(asked, ids)
         now = self.clock()
         day = day_of(now)
@@ -220,7 +228,7 @@ class Service:
     async def clicks(self, request: Request) -> Response:
         """Answer `POST /clicks`."""
         asked = click_request(await body_of(request, self.settings))
-        event = Clicks(
+        event = ClickEvent(
             asked.ranking_id, self.clock(), tuple(asked.ids), tuple(asked.positions), asked.click_id
         )
         answer = await self.writer.record(event)
@@ -253,7 +261,7 @@ class Service:
 
     async def page(self, _request: Request) -> Response:
         """Answer `GET /monitor`: what the watch over events found last."""
-        return HTMLResponse(self.watch.page())
+        return HTMLResponse(monitor_page(*self.watch.for_page()))
 
     async def schema(self, _request: Request) -> Response:
         """Answer `GET /openapi.json`."""

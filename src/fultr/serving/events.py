@@ -45,7 +45,7 @@ class Impression:
 
 
 @dataclass(frozen=True, slots=True)
-class Clicks:
+class ClickEvent:
     """Clicks on items of one ranking, by their ids, or by their positions from 1."""
 
     ranking_id: str
@@ -75,7 +75,7 @@ class PolicyLoaded:
         return self.version, self.time, json.dumps(features), json.dumps(self.groups)
 
 
-Event = Impression | Clicks | PolicyLoaded
+Event = Impression | ClickEvent | PolicyLoaded
 
 
 class Outcome(StrEnum):
@@ -103,7 +103,7 @@ def day_of(time: int) -> str:
 
 
 def judge_clicks(
-    clicks: Clicks, found: tuple[str, int, int] | None, accepted_for: int
+    clicks: ClickEvent, found: tuple[str, int, int] | None, accepted_for: int
 ) -> tuple[Answer | None, list[str]]:
     """Return the items that were clicked, or what is wrong with the clicks.
 

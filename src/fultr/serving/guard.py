@@ -113,8 +113,7 @@ class Guard:
             if status == 500:
                 await _answer(measured, 500, "the service failed; its log says where")
         finally:
-            self.metrics.requests.labels(path, status).inc()
-            self.metrics.seconds.labels(path).observe(time.perf_counter() - start)
+            self.metrics.answered(path, status, time.perf_counter() - start)
 
     def _refusal(self, scope: Any, path: str) -> tuple[int, str] | None:
         """Return the status and the text of an answer to a request that is not let through."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Features = NDArray[np.float32]
 
 
-class ItemTable:
+class ServedItems:
     """Features and groups of items, by their id, and by their query where the table has queries.
 
     Parameters
@@ -35,12 +35,12 @@ class ItemTable:
         from fultr.data.columns import LIST_COLUMN, require_columns, text_labels
         from fultr.data.fields import numbered_names
         from fultr.data.table_files import open_table
-        from fultr.logs.features import matching_columns, wanted_columns
+        from fultr.logs.features import expected_columns, matching_columns
 
         table = open_table(existing_file(path))
         require_columns(table.schema.names, ["doc_id"], path)
         names = reader.names
-        columns = wanted_columns(table, names)
+        columns = expected_columns(table, names)
         raw = RawFeatures(
             [column for column, name in zip(columns, names, strict=False) if name in reader.category_names],
             allows_missing=reader.allows_missing,

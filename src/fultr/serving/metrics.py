@@ -13,6 +13,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         of = self.registry
         self.requests = Counter("fultr_requests", "Requests answered", ["path", "status"], registry=of)
         self.seconds = Histogram(
@@ -37,6 +38,15 @@ class Metrics:
         )
         self.merit = Gauge("fultr_merit_share", "Share of the merit as watched", ["group"], registry=of)
         self.alarms = Gauge("fultr_alarms", "Alarms of the watch over events", registry=of)
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Count an answer."""
+        found = self._children.get((path, status))
+        if found is None:
+            found = self.requests.labels(path, status), self.seconds.labels(path)
+            self._children[path, status] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def text(self) -> bytes:
         """Return all of it in the format of Prometheus."""

@@ -1,9 +1,7 @@
-"""What can be asked of the service, as OpenAPI 3.1 and as a page for people that asks no other host."""
+"""What can be asked of the service, as OpenAPI 3.1."""
 
 from __future__ import annotations
 
-import html
-import json
 from typing import Any
 
 import msgspec
@@ -68,40 +66,3 @@ def openapi(with_token: bool = False) -> dict[str, Any]:
         about["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         about["security"] = [{"token": []}]
     return about
-
-
-STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "code,pre{font:14px/1.4 ui-monospace,monospace}pre{background:#f4f4f4;padding:1rem;overflow:auto}"
-    "h2{border-top:1px solid #ccc;padding-top:1rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0}"
-)
-
-
-def openapi_page(about: dict[str, Any]) -> str:
-    """Return a page of the description."""
-    parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>fultr</title><style>{STYLE}</style>",
-        f"<h1>fultr {html.escape(about['info']['version'])}</h1>",
-        "<p>This page says what <a href=openapi.json>openapi.json</a> says.</p>",
-    ]
-    for path, operations in about["paths"].items():
-        for method, operation in operations.items():
-            parts.append(f"<h2><code>{method.upper()} {html.escape(path)}</code></h2>")
-            parts.append(f"<p>{html.escape(operation['summary'])}</p><table>")
-            for status, answer in operation["responses"].items():
-                name = _schema_name(answer)
-                text = f"<tr><td>{status}<td>{html.escape(answer['description'])}<td>"
-                parts.append(f"{text}<a href=#{name}>{name}</a>" if name else text)
-            parts.append("</table>")
-            name = _schema_name(operation.get("requestBody", {}))
-            if name:
-                parts.append(f"<p>Takes a <a href=#{name}>{name}</a>.</p>")
-    for name, schema in about["components"]["schemas"].items():
-        text = html.escape(json.dumps(schema, indent=2))
-        parts.append(f"<h2 id={name}>{name}</h2><pre>{text}</pre>")
-    return "\n".join(parts)
-
-
-def _schema_name(part: dict[str, Any]) -> str:
-    content = part.get("content", {}).get("application/json", {})
-    return str(content.get("schema", {}).get("$ref", "")).rpartition("/")[2]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fultr.errors import FultrError, InputError
 from fultr.files import existing_file
 from fultr.policy.drawn_order import order_of_arrival, waiting_times
-from fultr.serving.item_table import ItemTable
+from fultr.serving.item_table import ServedItems
 from fultr.serving.light_policy import LightPolicy, load_policy
 from fultr.serving.requests import FeatureReader
 
@@ -68,15 +68,15 @@ class Slot:
 
 
 class Change(NamedTuple):
-    """What became of a policy file that was replaced: its version before and now, or what is wrong."""
+    """A policy file that was replaced: the policy before, the one that is in it now, or what is wrong."""
 
-    path: Path
-    before: str
-    now: str
-    problem: str
+    slot: Slot
+    before: LightPolicy
+    new: LightPolicy | None
+    problem: str = ""
 
 
-class Policies:
+class ServedPolicies:
     """All policies of a service.
 
     Parameters
@@ -99,10 +99,10 @@ class Policies:
         self.shown = [_slot(Path(path)) for path in paths]
         self.shadows = [_slot(Path(path)) for path in shadows]
         self.limits = list(accumulate(shares))
-        self.items: ItemTable | None = None
+        self.items: ServedItems | None = None
         self._set_features()
         if items is not None:
-            self.items = ItemTable(items, self.reader)
+            self.items = ServedItems(items, self.reader)
 
     @property
     def slots(self) -> list[Slot]:
@@ -142,8 +142,8 @@ class Policies:
         index = next((at for at, limit in enumerate(self.limits) if drawn < limit), len(self.shown) - 1)
         return self.shown[index]
 
-    def reload(self) -> list[Change]:
-        """Read policy files that were replaced; the old policy stays where the new one cannot be used."""
+    def replaced(self) -> list[Change]:
+        """Read policy files that were replaced; nothing changes before `apply`, so any thread may do it."""
         changes = []
         for slot in self.slots:
             try:
@@ -152,17 +152,22 @@ class Policies:
                 continue  # being replaced, or gone: the policy stays
             if stamp == slot.stamp:
                 continue
-            slot.stamp, before = stamp, slot.policy
+            slot.stamp = stamp
             try:
                 new = _checked(slot.path)
                 self._check_features(new)
-            except FultrError as error:
-                changes.append(Change(slot.path, before.version, before.version, str(error)))
-                continue
-            slot.policy = new
-            self._set_features()
-            changes.append(Change(slot.path, before.version, new.version, ""))
+            except Exception as error:
+                changes.append(Change(slot, slot.policy, None, str(error) or type(error).__name__))
+            else:
+                changes.append(Change(slot, slot.policy, new))
         return changes
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Rank with new policies from now on, on the thread that ranks."""
+        for change in changes:
+            if change.new is not None:
+                change.slot.policy = change.new
+        self._set_features()
 
     def _check_features(self, new: LightPolicy) -> None:
         held = new.feature_names if self.items is None else self.items.names

@@ -169,18 +169,23 @@ class FeatureReader:
         if self._codes or self.allows_missing:
             rows = [[self._number(*pair, one) for pair in self._pairs(one)] for one in candidates]
             return np.array(rows, "<f4")
-        pack, values, number = self._pack, self._values, len(self.names)
-        packed = []
-        for one in candidates:
-            given = one.features
-            try:
-                row = pack(*given) if type(given) is list else pack(*values(given))  # type: ignore[arg-type]
-            except (KeyError, struct.error, OverflowError, TypeError):
-                row = None
-            if row is None or len(given) != number:  # type: ignore[arg-type]
-                row = pack(*(self._number(*pair, one) for pair in self._pairs(one)))
-            packed.append(row)
-        return np.frombuffer(b"".join(packed), "<f4").reshape(len(candidates), number)
+        try:
+            packed = self._packed(candidates)
+        except (KeyError, struct.error, OverflowError, TypeError):
+            packed = None
+        if packed is None:  # find out what is wrong, and with which of them
+            rows = [[self._number(*pair, one) for pair in self._pairs(one)] for one in candidates]
+            return np.array(rows, "<f4")
+        return np.frombuffer(packed, "<f4").reshape(len(candidates), len(self.names))
+
+    def _packed(self, candidates: Sequence[Any]) -> bytes | None:
+        """Return the rows of numbers as bytes; None, or an error, if they are not what they should be."""
+        pack, values = self._pack, self._values
+        if type(candidates[0].features) is list:
+            return b"".join([pack(*one.features) for one in candidates])
+        if any(len(one.features) != len(self.names) for one in candidates):
+            return None
+        return b"".join([pack(*values(one.features)) for one in candidates])
 
     def _pairs(self, candidate: Candidate) -> list[tuple[str, Any]]:
         """Return each feature of a candidate with its name; refuse those that are missing or too many."""

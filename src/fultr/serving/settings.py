@@ -59,6 +59,8 @@ class ServiceSettings:
     max_disparity, eta
         What the monitor page and its gauges watch: the limit, and the position bias (that of the first policy
         by default).
+    watch_seconds
+        How often to read new events for them, at least; it is less often where reading takes long.
     """
 
     policies: Sequence[str | Path]
@@ -78,6 +80,7 @@ class ServiceSettings:
     reload_seconds: float = 2.0
     max_disparity: float | None = None
     eta: float | None = None
+    watch_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         if not self.policies:

@@ -20,7 +20,7 @@ from fultr.files import make_folder
 from fultr.serving.events import (
     DAY,
     Answer,
-    Clicks,
+    ClickEvent,
     Event,
     Impression,
     Outcome,
@@ -49,7 +49,7 @@ OPEN_FILES = 8
 BUSY_SECONDS = 10.0
 """How long to wait for another process that writes the same file, or for an answer of PostgreSQL."""
 
-PAGE_BYTES, PAGES_A_CHECKPOINT = 16_384, 2_000
+PAGE_BYTES, PAGES_A_CHECKPOINT = 16_384, 1_000
 """Impressions with features are large: on pages of 4 kB writing them takes a fifth longer."""
 
 Execute = Callable[..., Any]
@@ -294,7 +294,7 @@ def _record(execute: Execute, event: Event, of: Any, accepted_for: int) -> Answe
     return _record_clicks(execute, event, of, accepted_for)
 
 
-def _record_clicks(execute: Execute, clicks: Clicks, of: Any, accepted_for: int) -> Answer:
+def _record_clicks(execute: Execute, clicks: ClickEvent, of: Any, accepted_for: int) -> Answer:
     shown = execute(of.shown, (clicks.ranking_id,)).fetchone()
     problem, clicked = judge_clicks(clicks, shown, accepted_for)
     if problem is not None:

@@ -23,7 +23,7 @@ from fultr.serving.moments import SHARE_UNKNOWN, DaySums, Moments, disparity_of,
 
 if TYPE_CHECKING:
     from fultr.serving.metrics import Metrics
-    from fultr.serving.policies import Policies
+    from fultr.serving.policies import ServedPolicies
     from fultr.serving.settings import ServiceSettings
 
 LEVEL = 0.95
@@ -41,7 +41,7 @@ DRIFT = 0.5
 """How far, in standard deviations, the mean of a feature may go before it is called another one."""
 
 
-class Interval(NamedTuple):
+class WatchedInterval(NamedTuple):
     """An estimate, and the bounds that hold at all times."""
 
     value: float
@@ -68,12 +68,18 @@ class Window:
     start: date
     days: int
     impressions: int
-    exposure: Mapping[str, Interval]
-    merit: Mapping[str, Interval]
-    exposure_per_merit: Mapping[str, Interval]
-    disparity: Mapping[str, Interval]
-    root: Interval
-    unknown: Interval
+    exposure: Mapping[str, WatchedInterval]
+    merit: Mapping[str, WatchedInterval]
+    exposure_per_merit: Mapping[str, WatchedInterval]
+    disparity: Mapping[str, WatchedInterval]
+    root: WatchedInterval
+    unknown: WatchedInterval
+
+    @property
+    def title(self) -> str:
+        """How long it is, and how much it holds."""
+        days = "1 day" if self.days == 1 else f"{self.days} days"
+        return f"{days}, from {self.start}: {self.impressions:,} impressions"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -102,7 +108,7 @@ class Watched:
 
     windows: Sequence[Window] = ()
     history: Sequence[Window] = ()
-    drift: Mapping[str, Interval] = field(default_factory=dict)
+    drift: Mapping[str, WatchedInterval] = field(default_factory=dict)
     alarms: Sequence[str] = ()
     notes: Sequence[str] = ()
     max_disparity: float | None = None
@@ -186,10 +192,10 @@ def _is_large(window: Window) -> bool:
     return window.impressions >= LEAST_IMPRESSIONS
 
 
-def _interval(moments: Moments, name: str, alpha: float) -> Interval:
+def _interval(moments: Moments, name: str, alpha: float) -> WatchedInterval:
     mean = moments.mean(name)
     radius = confidence_radius(moments.number, moments.deviation(name), alpha)
-    return Interval(mean, mean - radius, mean + radius)
+    return WatchedInterval(mean, mean - radius, mean + radius)
 
 
 def _window(
@@ -212,28 +218,28 @@ def _window(
     )
 
 
-def _at_least_0(interval: Interval) -> Interval:
+def _at_least_0(interval: WatchedInterval) -> WatchedInterval:
     return interval._replace(low=max(interval.low, 0.0))
 
 
-def _ratio(exposure: Interval, merit: Interval) -> Interval:
+def _ratio(exposure: WatchedInterval, merit: WatchedInterval) -> WatchedInterval:
     """Return exposure per merit; its bounds hold where those of both hold."""
 
     def divided(one: float, other: float) -> float:
         return one / other if other > 0 and math.isfinite(other) else (0.0 if other > 0 else math.inf)
 
-    return Interval(
+    return WatchedInterval(
         divided(exposure.value, merit.value),
         divided(exposure.low, merit.high),
         divided(exposure.high, merit.low),
     )
 
 
-def _root(pairs: Sequence[Interval]) -> Interval:
+def _root(pairs: Sequence[WatchedInterval]) -> WatchedInterval:
     """Return the root of the sum of squares; its bounds hold where those of all pairs hold."""
     nearest = [max(one.low, -one.high, 0.0) for one in pairs]
     farthest = [max(abs(one.low), abs(one.high)) for one in pairs]
-    return Interval(
+    return WatchedInterval(
         math.sqrt(sum(one.value**2 for one in pairs)),
         math.sqrt(sum(one**2 for one in nearest)),
         math.sqrt(sum(one**2 for one in farthest)),
@@ -246,7 +252,7 @@ def _drift(
     begin: date,
     references: Mapping[str, Reference] | None,
     alpha: float,
-) -> tuple[dict[str, Interval], list[str]]:
+) -> tuple[dict[str, WatchedInterval], list[str]]:
     """Return how far the means of features of the last week went, in deviations; and alarms."""
     first = totals[order[0]].features
     names = list(first.total)
@@ -263,7 +269,7 @@ def _drift(
             for name in names
         }
         alpha, order = alpha / 2, order[1:]
-    drift: dict[str, Interval] = {}
+    drift: dict[str, WatchedInterval] = {}
     alarms: list[str] = []
     for day in order:
         moments = totals[day].features
@@ -274,7 +280,7 @@ def _drift(
                 continue
             found = _interval(moments, name, own)
             low, value, high = (one - reference.mean for one in (found.low, found.value, found.high))
-            scaled = Interval(
+            scaled = WatchedInterval(
                 value / reference.deviation,
                 (low - reference.radius) / reference.deviation,
                 (high + reference.radius) / reference.deviation,
@@ -361,9 +367,8 @@ def monitor(
     return replace(found, alarms=[*found.alarms, *position_bias_drift(events, bias, looks, level)])
 
 
-LEAST_SECONDS = 60.0
 SHARE_OF_TIME = 0.02
-"""The service watches at most once a minute, and for at most this share of the time."""
+"""The service watches for at most this share of the time."""
 
 DAY = 86_400_000_000
 
@@ -371,10 +376,10 @@ DAY = 86_400_000_000
 class Watch:
     """The watch of a running service: it reads the last two days again now and then, and older ones once."""
 
-    def __init__(self, settings: ServiceSettings, policies: Policies, clock: Callable[[], int]) -> None:
+    def __init__(self, settings: ServiceSettings, policies: ServedPolicies, clock: Callable[[], int]) -> None:
         self.settings, self.policies, self.clock = settings, policies, clock
         self.days: dict[date, DaySums] = {}
-        self.seconds = LEAST_SECONDS
+        self.seconds = settings.watch_seconds
         self.found: Watched | None = None
 
     def refresh(self, metrics: Metrics) -> None:
@@ -396,15 +401,12 @@ class Watch:
             references=references_of(policy),
         )
         _set_gauges(metrics, self.found)
-        self.seconds = max(LEAST_SECONDS, (time.monotonic() - start) / SHARE_OF_TIME)
+        self.seconds = max(self.settings.watch_seconds, (time.monotonic() - start) / SHARE_OF_TIME)
 
-    def page(self) -> str:
-        """Return the page of what was found last."""
-        from fultr.serving.monitor_page import monitor_page
-
-        return monitor_page(
-            self.found or Watched(notes=["Nothing was read yet."]), refresh=int(LEAST_SECONDS)
-        )
+    def for_page(self) -> tuple[Watched, int]:
+        """Return what was found last, and after how many seconds there may be more."""
+        found = self.found or Watched(notes=["Nothing was read yet."])
+        return found, math.ceil(self.settings.watch_seconds)
 
 
 def _set_gauges(metrics: Metrics, found: Watched) -> None:

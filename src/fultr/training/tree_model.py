@@ -14,7 +14,8 @@ from fultr.data import RankingDataset
 from fultr.policy.tree_kernels import exchange
 from fultr.policy.tree_scorers import SummedScorer, TreeScorer
 from fultr.policy.trees import Trees
-from fultr.training.models import LinearModel, Model, ScaledScorer, Scaling, with_columns_hidden
+from fultr.training.models import LinearModel, Model, with_columns_hidden
+from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
 
 Array = NDArray[np.float64]
