@@ -63,7 +63,7 @@ def _goes_right(value: float, node: int, nodes: Nodes) -> bool:
                 first = middle + 1
             else:
                 last = middle
-        return first == nodes.category_starts[node + 1] or nodes.categories[first] != category
+        return bool(first == nodes.category_starts[node + 1] or nodes.categories[first] != category)
     missing = nodes.missing[node]
     if missing and (np.isnan(value) or (missing & MISSING_ZERO and abs(value) <= NEAR_ZERO)):
         return not missing & MISSING_LEFT

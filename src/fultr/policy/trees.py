@@ -75,10 +75,10 @@ class Trees:
     @classmethod
     def none(cls) -> Trees:
         """Return no trees at all."""
-        start, integers, numbers = (np.zeros(size, dtype=kind) for size, kind in _EMPTY)
-        nodes = {"feature": integers, "threshold": numbers, "missing": integers, "left": integers}
-        nodes |= {"right": integers, "gain": numbers, "categories": integers}
-        return cls(starts=start, category_starts=start, value=numbers, **nodes)
+        start, integers, numbers = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+        arrays: dict[str, Any] = dict.fromkeys(TREE_ARRAYS, integers)
+        arrays |= dict.fromkeys(STARTS, start) | dict.fromkeys(("threshold", "gain", "value"), numbers)
+        return cls(**arrays)
 
     @classmethod
     def joined(cls, ensembles: Sequence[Trees]) -> Trees:
@@ -142,7 +142,7 @@ class Trees:
 
     def gain_by_feature(self, features: int) -> Array:
         """Return what the splits on each of so many features gained, summed over all trees."""
-        return np.bincount(self.feature, weights=self.gain, minlength=features)
+        return np.asarray(np.bincount(self.feature, weights=self.gain, minlength=features), dtype=np.float64)
 
     @property
     def is_categorical(self) -> NDArray[np.bool_]:
@@ -222,8 +222,6 @@ TREE_ARRAYS = tuple(field.name for field in fields(Trees))
 
 STARTS = ("starts", "category_starts")
 """Arrays that say where the parts of others start."""
-
-_EMPTY = ((1, np.int64), (0, np.int64), (0, np.float64))
 
 
 def _are_starts(starts: Integers, size: int) -> bool:
