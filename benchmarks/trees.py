@@ -70,7 +70,7 @@ def splits_of(name: str, lists: int, split: int, mslr: Path | None) -> DataSplit
         return datasets.mslr(mslr, seed=split)
     scale = "raw" if name == "raw" else "standard"
     sizes = {"queries": lists, "test_queries": TEST_LISTS, "features": FEATURES}
-    return datasets.synthetic(**sizes, scale=scale, seed=split)  # type: ignore[arg-type]
+    return datasets.synthetic(**sizes, scale=scale, seed=split)
 
 
 def lambdarank(log: ClickLog | RankingDataset) -> FixedScorer:

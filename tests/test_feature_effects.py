@@ -57,8 +57,8 @@ def test_the_change_is_that_of_the_evaluation_of_permuted_rows() -> None:
             features[:, column] = features[order, column]
             after = evaluate(policy, replace(data, features=features), position_bias=BIAS, intervals=None)
             dcg.append(after.dcg)
-            disparity.append(after.disparity)
-        change = np.sqrt(np.nansum(np.mean(disparity, axis=0) ** 2) / 2) - np.sqrt(before.disparity_squared)
+            disparity.append(after.disparities)
+        change = np.sqrt((np.mean(disparity, axis=0) ** 2).sum() / 2) - np.sqrt(before.disparity_squared)
         assert found[str(name)].utility == pytest.approx(np.mean(dcg) - before.dcg, abs=1e-9)
         assert found[str(name)].disparity == pytest.approx(change, abs=1e-9)
 

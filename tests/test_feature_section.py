@@ -13,7 +13,7 @@ from fultr.reports.features import SHOWN
 from fultr.training import sweep
 
 BIAS = PositionBias.power(1.0)
-NAMES = ["<b>price</b>", *(f"feature {number}" for number in range(24))]
+NAMES = ("<b>price</b>", *(f"feature {number}" for number in range(24)))
 
 
 @pytest.fixture(scope="module")

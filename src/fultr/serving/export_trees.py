@@ -130,7 +130,7 @@ def tree_attributes(
     order = np.lexsort([number, tree])  # runtimes take the nodes of a tree to stand together
 
     def ordered(of_nodes: NDArray[Any], of_leaves: NDArray[Any] = nothing) -> list[Any]:
-        return np.concatenate([of_nodes, of_leaves])[order].tolist()
+        return list(np.concatenate([of_nodes, of_leaves])[order].tolist())
 
     return {
         "n_targets": 1,
