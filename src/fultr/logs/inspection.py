@@ -178,6 +178,13 @@ def inspect_columns(
             kinds = ((text, word), (missing, "missing or NaN"), (infinite, "infinite"))
             what = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
             sentence = f"Column '{name}' cannot be a feature as it is: of its values, {what}."
+            if not infinite and word == "text":
+                encoded = (
+                    "categories (categories=, --categories)"
+                    if text
+                    else "missing values (missing=, --missing)"
+                )
+                sentence += f" A policy can take {encoded}."
             findings.append(Finding("note", "features", sentence))
     return findings
 

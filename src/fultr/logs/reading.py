@@ -236,7 +236,7 @@ class OpenedLog:
         self.features = chosen.names
         on_features = options.get("on_features")
         if chosen.by_type and not documents and on_features is not None:
-            on_features(chosen.names)
+            on_features(tuple(name for name in chosen.names if name not in chosen.categories))
         group = renamed.get("group", "group")
         in_log = any(group in table.schema.names for table in self.tables)
         if not in_log and any(group in table.schema.names for table in documents):
