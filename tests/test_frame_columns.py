@@ -68,6 +68,15 @@ def test_a_feature_that_is_missing_or_renamed_is_named(ranker: FairRanker, items
             use(items.with_columns(distance=np.where(np.arange(items.height) == 2, np.nan, 1.0)))
 
 
+def test_a_missing_feature_is_called_as_its_column_is(items: pl.DataFrame) -> None:
+    """It was called '1' where the table has feature_0, feature_1, ..."""
+    names = {name: f"feature_{number}" for number, name in enumerate(FEATURES)}
+    log = fultr.count(job_board().rename(names), position_bias=BIAS)
+    numbered = FairRanker(1.0, l2=0.01, folds=0).fit(log)
+    with pytest.raises(InputError, match="column 'feature_1': the column is missing"):
+        numbered.predict(items.rename(names).drop("feature_1"))
+
+
 @pytest.mark.parametrize("make", FRAMES)
 def test_rows_of_a_query_are_one_list(
     ranker: FairRanker, items: pl.DataFrame, scores: Any, make: Callable[[pl.DataFrame], Any]

@@ -29,7 +29,7 @@ from fultr import (
     write_dataset,
     write_log,
 )
-from fultr.audits import AuditEstimate, audit, read_audit, write_audit
+from fultr.audits import GROUP_MEASURES, AuditEstimate, audit, read_audit, write_audit
 from fultr.cli.main import run
 from fultr.errors import InputError
 from fultr.reports import (
@@ -42,7 +42,6 @@ from fultr.reports import (
     write_report,
 )
 from fultr.reports.content import (
-    MEASURES,
     DataPart,
     Detail,
     Group,
@@ -461,7 +460,7 @@ def test_disparity_of_two_groups_has_the_bounds_of_its_size() -> None:
     base = MeasuredRanking(exactly(1.0), exactly(0.3))
 
     def bounds(low: float, high: float) -> tuple[float, float]:
-        of_groups = {name: {"a": 1.0, "b": None} for name in MEASURES}
+        of_groups = {name: {"a": 1.0, "b": None} for name in GROUP_MEASURES}
         found = detailed(
             base,
             {

@@ -12,6 +12,7 @@ from typing import Any
 
 from fultr.audits.pictures import draw_shares
 from fultr.audits.result import Audit
+from fultr.errors import visible
 from fultr.files import make_folder, read_json, write_text, written_together
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
@@ -28,17 +29,17 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """
     from fultr import __version__
 
-    place = make_folder(folder)
+    target = make_folder(folder)
     content = {"fultr": __version__, **audit.to_dict()}
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with written_together():
         written = [
-            write_text(place / AUDIT, text),
-            write_text(place / GROUPS, _table(list(audit.group_rows()))),
-            write_text(place / PAIRS, _table(list(audit.pair_rows()))),
+            write_text(target / AUDIT, text),
+            write_text(target / GROUPS, _table(list(audit.group_rows()))),
+            write_text(target / PAIRS, _table(list(audit.pair_rows()))),
         ]
         if audit.logged.groups:
-            written += [draw_shares(audit, place / name) for name in PICTURES]
+            written += [draw_shares(audit, target / name) for name in PICTURES]
     return written
 
 
@@ -59,7 +60,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _short(value: Any) -> Any:
     if isinstance(value, str):  # a spreadsheet would take such a name for a formula, and run it
         safe = f"'{value}" if value.startswith(FORMULA_STARTS) else value
-        return safe.replace("\r", "\\r")  # which csv does not quote, though it ends a line for some
+        return visible(safe)  # a table may be shown in a terminal, and csv does not quote all line ends
     if not isinstance(value, float):
         return value
     return f"{value:.6g}" if math.isfinite(value) else ""

@@ -87,6 +87,6 @@ def inspect(data: Any, *, position_bias: AnyBias | None = None, depth: int | Non
     counts = source.compact()
     readiness = judge_readiness(counts, position_bias, depth)
     of_groups = (logged_disparity_finding, lowest_limit_finding)
-    found = [finding(counts, position_bias, depth) for finding in of_groups]
-    findings = (*readiness.findings, *(finding for finding in found if finding is not None))
+    of_pairs = [finding(counts, position_bias, depth) for finding in of_groups]
+    findings = (*readiness.findings, *(finding for finding in of_pairs if finding is not None))
     return Inspection(counts.describe(), findings, readiness.facts)

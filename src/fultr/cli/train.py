@@ -14,6 +14,7 @@ from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
+    CompleteLists,
     Depth,
     Eta,
     Json,
@@ -119,6 +120,7 @@ def train(
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
+    complete_lists: CompleteLists = False,
     clip: Clip = None,
     evidence: EvidenceOption = EvidenceName.IPS,
     entropy_weight: EntropyWeight = None,
@@ -185,7 +187,7 @@ def train(
             fultr.save(ranker, folder.path / POLICY_FILE)
         return _results(ranker)
 
-    inputs = Inputs(log, valid, reading, relevant_from, shown_only)
+    inputs = Inputs(log, valid, reading, relevant_from, shown_only, complete_lists)
     try:
         run_results = run_training(
             "train", ranker, {}, inputs, RunLocation(out, resume, checkpoint_every), fit

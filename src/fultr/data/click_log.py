@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import checked_number, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import IN_MEMORY
-from fultr.data.counts import Counts
+from fultr.data.counts import COMPLETE_LISTS, Counts
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, chosen_of, columns_at, rows_of
 from fultr.data.fields import (
     as_clicks,
@@ -301,6 +301,10 @@ class ClickLog(Displayed):
             lists=np.searchsorted(lists, log.lists),
             **columns_at(log, kept[log.row_of_entry], "position", "click", "propensity"),
         )
+
+    def with_complete_lists(self) -> ClickLog:
+        """Return the same log, with the statement of `Counts.with_complete_lists`."""
+        return replace(self, origin={**self.origin, COMPLETE_LISTS: True})
 
     def with_lists(self, lists: RankingDataset) -> ClickLog:
         """Return the same clicks on lists of the same rows, which may say something else of them."""

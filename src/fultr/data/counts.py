@@ -27,6 +27,9 @@ from fultr.results import Displayed, Tables, summary_tables
 NEVER_SHOWN = "never_shown"
 """Where `origin` of counts says how many candidates were left out since they were never shown."""
 
+COMPLETE_LISTS = "complete_lists"
+"""Where `origin` says that the rows of each impression are all the candidates there were."""
+
 OF_LISTS = ("impressions", "clicked_impressions", "context")
 """The fields of counts that have a value for each list."""
 
@@ -156,6 +159,14 @@ class Counts(Displayed):
             cells=replace(self.cells, row=np.cumsum(kept)[self.cells.row] - 1),
             origin={**self.origin, NEVER_SHOWN: left_out},
         )
+
+    def with_complete_lists(self) -> Counts:
+        """Return the same counts, with the statement that each impression has rows for all its candidates.
+
+        To be made where impressions of a query differ since there were other candidates at the time, not
+        since others were left off the page. `origin` of the result says so.
+        """
+        return replace(self, origin={**self.origin, COMPLETE_LISTS: True})
 
     def _candidate_of_row(self) -> NDArray[np.int64]:
         """Return the first row with the same document in a list of the same candidates, in any context."""

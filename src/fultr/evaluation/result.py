@@ -222,19 +222,19 @@ def _line(name: str, value: float, interval: tuple[Any, ...] | None = None) -> s
     return f"  {name:<24}{value:>10.4g}{bounds}"
 
 
-def _table(found: Evaluation) -> list[str]:
+def _table(evaluation: Evaluation) -> list[str]:
     columns = {
-        "exposure": found.exposure,
-        "merit": found.merit,
-        "exposure share": found.exposure_share,
-        "merit share": found.merit_share,
-        "exposure/merit": found.exposure_per_merit,
+        "exposure": evaluation.exposure,
+        "merit": evaluation.merit,
+        "exposure share": evaluation.exposure_share,
+        "merit share": evaluation.merit_share,
+        "exposure/merit": evaluation.exposure_per_merit,
     }
-    if not found.groups:
+    if not evaluation.groups:
         return []
-    width = max(len(name) for name in (*found.groups, "group")) + 2
+    width = max(len(name) for name in (*evaluation.groups, "group")) + 2
     lines = [f"  {'group':<{width}}" + "".join(f"{name:>16}" for name in columns)]
-    for group in found.groups:
+    for group in evaluation.groups:
         lines.append(
             f"  {group:<{width}}" + "".join(f"{values[group]:>16.4g}" for values in columns.values())
         )

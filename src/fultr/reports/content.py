@@ -13,9 +13,6 @@ from fultr.results import to_plain
 LONGEST_NAME = 80
 """Characters of a name from data that are shown."""
 
-MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
-
-
 FOR_SCRIPT = ("parts", "rankings", "picked", "reference", "curve", "level", "examples")
 """The fields of a report that the script of the page draws; the others stand in the page as text."""
 
@@ -100,7 +97,7 @@ class MeasuredRanking:
             groups=self.groups[: detail.groups],
             pairs=pairs,
             groups_in_all=len(self.groups),
-            pairs_in_all=len(self.pairs),
+            pairs_in_all=max(len(self.pairs), self.pairs_in_all),
         )
 
 

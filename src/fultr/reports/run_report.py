@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from fultr.arguments import Progress
-from fultr.audits import LOGGED, AuditEstimate, RankingAudit, audit
+from fultr.audits import GROUP_MEASURES, LOGGED, AuditEstimate, RankingAudit, audit
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.readiness import judge_readiness
 from fultr.data import CountsOrLabels, RankingDataset, Source
@@ -18,7 +18,6 @@ from fultr.errors import InputError
 from fultr.evaluation import evaluate
 from fultr.logs import inspect_dataset
 from fultr.reports.content import (
-    MEASURES,
     DataPart,
     Group,
     MeasuredRanking,
@@ -185,7 +184,7 @@ def measured_by_audit(ranking: RankingAudit) -> MeasuredRanking:
         utility=ranking.utility,
         disparity=ranking.disparity,
         groups=tuple(
-            Group(shortened(group.name), **{name: getattr(group, name) for name in MEASURES})
+            Group(shortened(group.name), **{name: getattr(group, name) for name in GROUP_MEASURES})
             for group in ranking.groups
         ),
         pairs=tuple(
@@ -194,6 +193,7 @@ def measured_by_audit(ranking: RankingAudit) -> MeasuredRanking:
         ),
         passes=ranking.passes,
         exposure_to_move=ranking.exposure_to_move,
+        pairs_in_all=ranking.pairs_in_all,
     )
 
 
@@ -282,7 +282,7 @@ def detailed(
         if len(names) == 2:
             roots = _bounds_of_size(value)
     groups = [
-        Group(shortened(name), **{measure: exactly(evaluation[measure][name]) for measure in MEASURES})
+        Group(shortened(name), **{measure: exactly(evaluation[measure][name]) for measure in GROUP_MEASURES})
         for name in names
     ]
     return MeasuredRanking(

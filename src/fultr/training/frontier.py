@@ -113,6 +113,7 @@ class Frontier(Displayed):
             raise InputError("give either max_disparity or min_utility", column="select")
         if max_disparity is not None:
             checked_number(max_disparity, "max_disparity", "must be 0 or more", lambda got: got >= 0)
+            self._ready.check_candidates(max_disparity)
             fit = [point for point in self.chosen if point.valid_disparity <= max_disparity]
             if not fit:
                 lowest = min(point.valid_disparity for point in self.chosen)
