@@ -362,7 +362,7 @@ def test_other_methods_take_categories_of_the_data(method: Any, tmp_path: Path) 
 
 def test_files_of_numbers_alone_hold_neither_categories_nor_missing_values(tmp_path: Path) -> None:
     log = fultr.read_log(shown(), categories=["colour"], keep_missing=True)
-    labelled = replace(log.data, relevance=np.ones(log.data.rows))
+    labelled = replace(log.data, relevance=np.ones(log.data.rows, np.float32))
     refused = pytest.raises(InputError, match="'colour': .* no categories and no missing features")
     with refused:
         fultr.write_letor(labelled, tmp_path / "data.txt")
