@@ -280,7 +280,7 @@ class Contract:
         np.testing.assert_allclose(ranker.predict(mixed), expected[0][rows], atol=1e-6)
         for other in (frame.rename({"feature_age": "years"}), frame.drop("feature_age")):
             for use in (*uses, ranker.evaluate):
-                with pytest.raises(InputError, match="column 'age': the column is missing"):
+                with pytest.raises(InputError, match="column 'feature_age': the column is missing"):
                     use(other)
         found = ranker.evaluate(test, intervals=None)
         again = ranker.evaluate(frame, intervals=None)
