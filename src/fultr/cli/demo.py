@@ -67,19 +67,25 @@ def demo(
     front, limited, naive = _train(log, valid, goal, seed)
     fair = f"fair: disparity at most {goal['max_disparity']:g}"
     policies = {"as logged": logging, "learned from raw clicks": naive, fair: limited}
-    found = {
+    evaluations = {
         name: {
-            part: fultr.evaluate(policy, some, position_bias=bias, seed=seed)
-            for part, some in (("train", lists.train), ("test", lists.test))
+            part: fultr.evaluate(policy, labelled, position_bias=bias, seed=seed)
+            for part, labelled in (("train", lists.train), ("test", lists.test))
         }
         for name, policy in policies.items()
     }
-    written = [*_write(out, front, limited, found), _report(out, front, fair, limited, log, valid, seed)]
-    summary = {name: {part: one.to_dict() for part, one in parts.items()} for name, parts in found.items()}
+    written = [
+        *_write(out, front, limited, evaluations),
+        _report(out, front, fair, limited, log, valid, seed),
+    ]
+    summary = {
+        name: {part: evaluation.to_dict() for part, evaluation in parts.items()}
+        for name, parts in evaluations.items()
+    }
     if json:
         print_json({"log": log.describe(), "policies": summary, "written": [str(path) for path in written]})
         return
-    _show(log, limited, found, written)
+    _show(log, limited, evaluations, written)
 
 
 def _simulate(
@@ -105,14 +111,19 @@ def _train(
 
 
 def _write(
-    out: Path, front: fultr.Frontier, limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluation]]
+    out: Path,
+    front: fultr.Frontier,
+    limited: fultr.FairRanker,
+    evaluations: dict[str, dict[str, fultr.Evaluation]],
 ) -> list[Path]:
     lines = ["policy,lists,dcg,disparity,group,exposure_share,merit_share"]
-    for name, parts in found.items():
-        for part, one in parts.items():
-            for group in one.groups:
-                shares = f"{one.exposure_share[group]:.6f},{one.merit_share[group]:.6f}"
-                lines.append(f"{name},{part},{one.dcg:.6f},{one.disparity:.6f},{group},{shares}")
+    for name, parts in evaluations.items():
+        for part, evaluation in parts.items():
+            for group in evaluation.groups:
+                shares = f"{evaluation.exposure_share[group]:.6f},{evaluation.merit_share[group]:.6f}"
+                lines.append(
+                    f"{name},{part},{evaluation.dcg:.6f},{evaluation.disparity:.6f},{group},{shares}"
+                )
     return [
         write_text(out / "policies.csv", "\n".join(lines) + "\n"),
         front.to_csv(out / "frontier.csv"),
@@ -146,7 +157,7 @@ def _report(
 def _show(
     log: fultr.ClickLog,
     limited: fultr.FairRanker,
-    found: dict[str, dict[str, fultr.Evaluation]],
+    evaluations: dict[str, dict[str, fultr.Evaluation]],
     written: list[Path],
 ) -> None:
     console = results()
@@ -159,19 +170,19 @@ def _show(
         ("train", "On the queries of the log, by their true relevance (which no policy has seen)"),
         ("test", "On new queries, by their true relevance"),
     ):
-        groups = next(iter(found.values()))[part].groups
+        groups = next(iter(evaluations.values()))[part].groups
         shares = [f"{group}: exposure / merit" for group in groups]
         columns = ["policy", "DCG", "disparity, 95% interval", *shares]
-        rows = [[name, *_cells(parts[part])] for name, parts in found.items()]
+        rows = [[name, *_cells(parts[part])] for name, parts in evaluations.items()]
         print_table(console, title, columns, rows)
         console.print("")
-    console.print(_shown(limited, found))
+    console.print(_conclusion(limited, evaluations))
     console.print("Wrote " + ", ".join(str(path) for path in written))
 
 
-def _shown(limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluation]]) -> str:
+def _conclusion(limited: fultr.FairRanker, evaluations: dict[str, dict[str, fultr.Evaluation]]) -> str:
     """Return the sentence that says what was shown, and what was not."""
-    _, naive, fair = (parts["test"] for parts in found.values())
+    _, naive, fair = (parts["test"] for parts in evaluations.values())
     promised = limited.new_queries_ or {}
     value, low, high = promised["disparity"]
     change = (
@@ -189,10 +200,10 @@ def _shown(limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluatio
     )
 
 
-def _cells(found: fultr.Evaluation) -> list[str]:
-    low, high = found.intervals["disparity"]
+def _cells(evaluation: fultr.Evaluation) -> list[str]:
+    low, high = evaluation.intervals["disparity"]
     shares = [
-        f"{100 * found.exposure_share[group]:.1f}% / {100 * found.merit_share[group]:.1f}%"
-        for group in found.groups
+        f"{100 * evaluation.exposure_share[group]:.1f}% / {100 * evaluation.merit_share[group]:.1f}%"
+        for group in evaluation.groups
     ]
-    return [f"{found.dcg:.3f}", f"{found.disparity:+.3f} [{low:+.3f}, {high:+.3f}]", *shares]
+    return [f"{evaluation.dcg:.3f}", f"{evaluation.disparity:+.3f} [{low:+.3f}, {high:+.3f}]", *shares]
