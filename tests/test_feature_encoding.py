@@ -14,7 +14,7 @@ import pytest
 import fultr
 from fultr import FairRanker, FultrWarning, InputError, RankingDataset
 from fultr.baselines import FairCo, PGRank, RelevanceRegression
-from fultr.logs.lightgbm import write_lightgbm_log
+from  import write_lightgbm_log
 from fultr.policy.feature_encoding import FeatureEncoding
 from tests.commands import result_of
 from tests.training_tasks import BIAS
