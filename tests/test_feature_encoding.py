@@ -311,6 +311,8 @@ def test_a_damaged_encoding_is_refused(change: dict[str, Any], problem: str, tmp
 
 
 def test_columns_that_hold_no_categories_are_refused() -> None:
+    with pytest.raises(InputError, match="categories have no mean"):
+        fultr.count(shown(), categories=["colour"], keep_missing=True, on_conflict="mean")
     with pytest.raises(InputError, match="a category must be text, true or false, or an integer"):
         fultr.count(shown(price=[0.5] * 6), categories=["price"])
     with pytest.raises(InputError, match="has 1200 different values"):
