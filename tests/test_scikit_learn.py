@@ -77,7 +77,7 @@ RANKERS = [
 def test_the_checks_of_scikit_learn_hold(ranker: FairRanker) -> None:
     results = check_estimator(ranker, on_fail=None)
     failed = {one["check_name"]: one["exception"] for one in results if one["status"] == "failed"}
-    assert failed.keys() == NOT_APPLICABLE.keys(), failed
+    assert failed.keys() <= NOT_APPLICABLE.keys(), failed  # which of them fail depends on its version
     assert sum(one["status"] == "passed" for one in results) >= 30
 
 

@@ -64,7 +64,7 @@ def evaluate(
     ----------
     policy
         What has `predict(data)`, a score for each row, and says whether it is `stochastic`: whether it draws
-        rankings from the Plackett-Luce model of the scores, or always ranks by falling score (ties in the
+        rankings from the Plackett-Luce model of the scores, or always ranks by descending score (ties in the
         order of the rows).
     data
         Lists with relevance, each counting as one impression; or a log of clicks, whose clicks

@@ -54,7 +54,7 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
 
     They are as asked for, or else as the policy says of itself.
     """
-    from fultr.expectation.race import refuse_unusable_scores
+    from fultr.expectation.race import check_scores
 
     predict = getattr(policy, "predict", None)
     if not callable(predict):
@@ -76,7 +76,7 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
     if scores.shape != (lists.rows,):
         problem = f"predict must return one score for each of {lists.rows} rows"
         raise InputError(problem, column="policy", value=scores.shape)
-    refuse_unusable_scores(scores)
+    check_scores(scores)
     return Ranker(scores, bool(drawn), accuracy)
 
 

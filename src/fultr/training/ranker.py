@@ -25,7 +25,7 @@ from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
-from fultr.training.settings import check_settings
+from fultr.training.settings import check_each
 from fultr.training.sources import (
     SourceReading,
     check_categories,
@@ -52,7 +52,7 @@ class KnownScores(ScoredPolicy):
 class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     """A ranker with `fit`, whose scorer is found by `learn`; settings are its parameters, as in scikit-learn.
 
-    A subclass says how it learns, and ends with `adopt`. Attributes with a trailing underscore are there
+    A subclass says how it learns, and ends with `set_scorer`. Attributes with a trailing underscore are there
     once it is trained: `scorer_`, a torch module from features to scores; `position_bias_`; `group_names_`;
     `feature_names_in_`; `n_features_in_`; `training_queries_` and `training_evidence_`, by which an audit
     recognises queries and impressions that training or validation saw.
@@ -65,7 +65,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
     def __new__(cls, *_arguments: Any, **settings: Any) -> Self:
         """Make a ranker; refuse what other libraries take and this one has no use for."""
-        refuse_device(settings)
+        check_no_device(settings)
         made: Self = super().__new__(cls)
         return made
 
@@ -115,7 +115,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             For rankers that can be watched and stopped: `watch`, called as training goes on, and
             `checkpoints`, where its state is kept.
         """
-        refuse_device(training)
+        check_no_device(training)
         check_dense(X, "X")
         source = source_of(
             X,
@@ -157,16 +157,13 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         """Train on counts, on single impressions if they are needed, or on labelled lists."""
 
     def check(self) -> None:
-        """Refuse settings that can be right for no data."""
-        from fultr.training.fair_ranker import FairRanker  # which is a ranker itself
-
-        # what FairRanker has besides is as it is by default
-        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+        """Refuse settings that can be right for no data; a subclass checks what goes together besides."""
+        check_each(self.get_params(deep=False))
 
     def restore(self) -> None:
         """Make, after a policy was loaded, what follows from what it has learned."""
 
-    def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
+    def set_scorer(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
         """Become the policy of a trained scorer, a module from features to scores."""
         self.scorer_: Any = scorer
         self.position_bias_: Any = position_bias
@@ -174,7 +171,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.set_encoding(FeatureEncoding.of_encoded(data))
         self.training_queries_ = query_digests(data)
 
-    def adopt_from(self, trained: TrainableRanker) -> None:
+    def copy_trained(self, trained: TrainableRanker) -> None:
         """Take over all that another ranker has learned."""
         for name, value in vars(trained).items():
             if name.endswith("_") and not name.startswith("_"):
@@ -357,7 +354,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         return [str(name) for name in self.feature_names_in_]
 
 
-def refuse_device(settings: dict[str, Any]) -> None:
+def check_no_device(settings: dict[str, Any]) -> None:
     """Refuse a device: kernels are compiled for the CPU."""
     if "device" in settings:
         problem = "training and ranking run on the CPU, on all its cores; leave device out"
