@@ -80,6 +80,13 @@ def rows_of_list(data: RankingDataset, which: int) -> NDArray[np.int64]:
     return np.arange(data.offsets[which], data.offsets[which + 1])
 
 
+def by_row(rankings: Any) -> Any:
+    """Return rankings as rows x rankings, which they are in frames and tables."""
+    if hasattr(rankings, "column_names"):
+        return rankings.to_pandas()
+    return rankings.T if isinstance(rankings, np.ndarray) else rankings
+
+
 def frozen(data: RankingDataset) -> RankingDataset:
     """Return the same lists in arrays that cannot be written to."""
     for name in ("features", "offsets", "group", "relevance", "query_id", "doc_id"):
@@ -269,7 +276,7 @@ class Contract:
         frame = frame_of(test)
         mixed = frame.sample(fraction=1.0, shuffle=True, seed=3).select(reversed(frame.columns))
         rows = mixed["row"].to_numpy()
-        uses = (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2, seed=1).T)
+        uses = (ranker.predict, ranker.rank, lambda data: by_row(ranker.sample_rankings(data, 2, seed=1)))
         expected = [use(test) for use in uses]
         turned = replace(test, features=test.features[:, ::-1], feature_names=names[::-1])
         for use, known in zip(uses, expected, strict=True):
@@ -279,7 +286,7 @@ class Contract:
         np.testing.assert_allclose(ranker.predict(mixed), expected[0][rows], atol=1e-6)
         for other in (frame.rename({"feature_age": "years"}), frame.drop("feature_age")):
             for use in (*uses, ranker.evaluate):
-                with pytest.raises(InputError, match="column 'age': the column is missing"):
+                with pytest.raises(InputError, match="column 'feature_age': the column is missing"):
                     use(other)
         found = ranker.evaluate(test, intervals=None)
         again = ranker.evaluate(frame, intervals=None)

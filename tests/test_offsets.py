@@ -25,7 +25,7 @@ from fultr.evaluation.clustered import (
 from fultr.evaluation.clusters import clusters_of
 from fultr.expectation import examination_weights, expected_weights
 from fultr.training.goals import squared
-from fultr.training.offsets import OffsetSearch
+from fultr.training.offset_search import OffsetSearch
 from fultr.training.task import Task, Weighing
 
 BIAS = PositionBias.power(1.0)
@@ -104,7 +104,7 @@ def test_offsets_that_are_searched_are_as_useful_as_those_of_a_grid(groups: int)
         found = search.solver.measure(search.priced(price)[None])
         best = (utility - price * squared(disparity)).max()
         assert found.utility[0] - price * squared(found.disparity)[0] >= best - 1e-3
-    path = search.solver.measure(search.path())
+    path = search.solver.measure(search.path)
     root = np.sqrt(squared(path.disparity))
     assert (np.diff(root) <= 1e-4).all()
     assert (np.diff(path.utility) <= 1e-4).all()

@@ -25,7 +25,8 @@ from fultr.baselines.treatment import (
 from fultr.estimators.evidence import Candidates
 from fultr.policy import MLPScorer
 from fultr.training.goals import Goal
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
+from fultr.training.models import LinearModel, Model, ModuleModel
+from fultr.training.scaling import Scaling
 from fultr.training.task import Task, Weighing
 from tests.ranker_contract import Candidate, Contract, clicks_on, lists
 from tests.reference import enumerated_values

@@ -26,7 +26,8 @@ from fultr.baselines import cutting_plane
 from fultr.baselines.cutting_plane import Planes, Tangent, minimise, spread_shares
 from fultr.baselines.svm_rank import L2, ClickSVMRank, PairwiseHinge, PropensitySVMRank, SVMRank
 from fultr.policy import FixedScorer
-from fultr.training.models import LinearModel, Scaling
+from fultr.training.models import LinearModel
+from fultr.training.scaling import Scaling
 from tests.ranker_contract import Candidate, Contract, clicks_on, lists
 from tests.training_tasks import BIAS, random_lists, random_log
 

@@ -443,7 +443,11 @@ def test_sweep_writes_a_frontier_and_its_policies(
     assert len(rows) == 9
     assert len((folder / "frontier.csv").read_text().splitlines()) == 10
     found = json_of(capsys, *arguments, "--resume")
-    assert [row["fairness_weight"] for row in found["policies"]] == [0, 0.5, 10]
+    assert [row["fairness_weight"] for row in found["policies"] if row["chosen"]] == [0, 0.5, 10]
+    envelope = [row["valid_utility"] for row in rows if row["non_dominated"]]
+    assert sorted(row["valid_utility"] for row in found["policies"] if row["non_dominated"]) == sorted(
+        envelope
+    )
     for row in found["policies"]:
         ranker = load(folder / row["policy"])
         assert ranker.training_utility_ == pytest.approx(row["train_utility"], rel=1e-3)
@@ -506,7 +510,7 @@ import json, os, resource, signal, sys, time
 import fultr
 from fultr.cli.main import run
 from fultr.training import fair_ranker
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 
 short = PaperSettings(
     validate_every=20, patience=3, most_steps=400, samples=8, window=40, learning_rate=0.05

@@ -19,9 +19,10 @@ from fultr.training import growing
 from fultr.training.goals import Penalised
 from fultr.training.growing import ScoreSlopes, stops_of
 from fultr.training.lightgbm_trees import BinnedRows
-from fultr.training.models import LinearModel, Scaling
+from fultr.training.models import LinearModel
 from fultr.training.objective import Objective
-from fultr.training.offsets import best_temperature
+from fultr.training.offset_search import best_temperature
+from fultr.training.scaling import Scaling
 from fultr.training.tree_model import TreeModel
 from tests.training_tasks import BIAS, random_log, random_task
 
@@ -437,7 +438,7 @@ def test_settings_that_do_not_fit_are_refused(log: ClickLog, settings: dict[str,
 
 
 @pytest.mark.parametrize("make", [fultr.baselines.LambdaRank, fultr.baselines.FairPGRank])
-def test_other_rankers_refuse_trees(log: ClickLog, make: Any) -> None:
+def test_other_rankers_check_not_trees(log: ClickLog, make: Any) -> None:
     with pytest.raises(InputError, match="cannot grow trees"):
         make(model="trees", position_bias=BIAS).fit(log)
 

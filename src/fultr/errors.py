@@ -71,12 +71,12 @@ class InputError(FultrError, ValueError):
         return problem
 
     def _sentence(self, problem: str) -> str:
-        place = [
+        location = [
             *([self.file] if self.file is not None else []),
             *([f"row {self.row}"] if self.row is not None else []),
             *([f"column '{self.column}'"] if self.column is not None else []),
         ]
-        sentence = ", ".join(place) + (": " if place else "") + problem
+        sentence = ", ".join(location) + (": " if location else "") + problem
         if self.value is not None:
             sentence += f" (got {_short(self.value)})"
         return visible(" ".join(sentence.split()))

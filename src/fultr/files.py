@@ -290,21 +290,21 @@ def _nameable(path: str | Path) -> Path:
 
 def existing_file(path: str | Path) -> Path:
     """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
-    found = _nameable(path)
+    file = _nameable(path)
     try:
-        if found.is_dir():
-            raise InputError("is a folder, not a file", file=found)
-        if not found.exists():
-            raise InputError("no such file", file=found)
-        if not found.is_file():
-            raise InputError("is a device or a pipe, not a file that can be read again", file=found)
+        if file.is_dir():
+            raise InputError("is a folder, not a file", file=file)
+        if not file.exists():
+            raise InputError("no such file", file=file)
+        if not file.is_file():
+            raise InputError("is a device or a pipe, not a file that can be read again", file=file)
     except OSError as error:  # a name that is too long
-        raise InputError(f"cannot be read: {error.strerror}", file=found) from error
-    if not os.access(found, os.R_OK):
-        raise InputError("cannot be read: permission denied", file=found)
-    if found.stat().st_size == 0:
-        raise InputError("is empty", file=found)
-    return found
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    if not os.access(file, os.R_OK):
+        raise InputError("cannot be read: permission denied", file=file)
+    if file.stat().st_size == 0:
+        raise InputError("is empty", file=file)
+    return file
 
 
 def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:

@@ -123,12 +123,12 @@ def reproduce_plans(
     Runs that are in the folder already are not done again, so that a stopped reproduction goes on where it
     was.
     """
-    archive, wanted = Archive(make_folder(folder / "runs")), _wanted(names, plans)
+    archive, figures = Archive(make_folder(folder / "runs")), _wanted(names, plans)
     runs = runs_of(names, plans)
-    say(f"{len(runs)} runs for {len(wanted)} figures")
+    say(f"{len(runs)} runs for {len(figures)} figures")
     perform_all(runs, archive, workers, report)
     verdicts, files, protocols = [], [], []
-    for figure, plan in wanted:
+    for figure, plan in figures:
         own = list(dict.fromkeys(figure.runs(plan)))
         results = Results(plan, [row for run in own for row in archive.read(run)])
         stem = folder / f"{figure.name}-{plan.data.partition(':')[0]}"
@@ -214,7 +214,7 @@ def _write_verdicts(
 
 def _roughness(verdicts: list[Verdict]) -> list[str]:
     """Say that few splits decide nothing, where there are few."""
-    fewest = min((one.splits for one in verdicts if one.claim != "E1"), default=ENOUGH_SPLITS)
+    fewest = min((verdict.splits for verdict in verdicts if verdict.claim != "E1"), default=ENOUGH_SPLITS)
     if fewest >= ENOUGH_SPLITS:
         return []
     return [
@@ -249,7 +249,7 @@ def _rounded(row: Row, name: str) -> str:
 
 
 def _cells(finding: EffectFinding) -> list[str]:
-    found = finding.to_dict()
-    value = "-" if found["value"] is None else f"{found['value']:.4g}"
-    interval = "-" if found["interval"] is None else "[{:.4g}, {:.4g}]".format(*found["interval"])
+    values = finding.to_dict()
+    value = "-" if values["value"] is None else f"{values['value']:.4g}"
+    interval = "-" if values["interval"] is None else "[{:.4g}, {:.4g}]".format(*values["interval"])
     return [f"{finding.effect} ({finding.outcome})", value, interval]

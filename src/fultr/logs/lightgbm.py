@@ -225,6 +225,7 @@ def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
     target, data = Path(path), log.data
     if not data.features.shape[1]:
         raise InputError("there are no features to write", file=target, column="features")
+    data.check_numeric("text for LightGBM")
     if not log.click.any():
         raise no_clicks(target)
     shown = np.flatnonzero(log.position != NOT_SHOWN)

@@ -27,9 +27,9 @@ from fultr.policy import (
 )
 from fultr.policy.feature_encoding import EncodedColumn, FeatureEncoding
 from fultr.training.fair_ranker import FairRanker
-from fultr.training.models import ScaledScorer, Scaling
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.ranker import TrainableRanker
+from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
 
 TREE_ARRAYS = tuple(Trees.none().to_tensors())
@@ -121,7 +121,7 @@ def save(ranker: TrainableRanker, path: str | Path) -> Path:
     return write_policy_file(path, tensors, content)
 
 
-def load(path: str | Path, module: nn.Module | None = None) -> Any:
+def load_ranker(path: str | Path, module: nn.Module | None = None) -> Any:
     """Read a trained ranker, of the class that was saved.
 
     No code is run from the file, and any damage to it is noticed. `module` is needed for a scorer of your
@@ -137,21 +137,27 @@ def load(path: str | Path, module: nn.Module | None = None) -> Any:
         raise InputError(problem, file=path) from error
 
 
+load = load_ranker
+"""`load_ranker` by its short name, beside `save`."""
+
+
 def _settings(ranker: TrainableRanker) -> dict[str, Any]:
     given = ranker.get_params(deep=False)
-    found = {name: _plain(value) for name, value in given.items() if name not in ("position_bias", "noise")}
-    if "utility" in found and not isinstance(ranker.utility, str):
-        found["utility"] = np.asarray(ranker.utility, dtype=float).tolist()
-    if isinstance(found.get("model"), nn.Module):
-        found["model"] = "module"
-    if found.get("trees") is not None:
-        found["trees"] = found["trees"].to_dict()
-    return found
+    settings = {
+        name: _plain(value) for name, value in given.items() if name not in ("position_bias", "noise")
+    }
+    if "utility" in settings and not isinstance(ranker.utility, str):
+        settings["utility"] = np.asarray(ranker.utility, dtype=float).tolist()
+    if isinstance(settings.get("model"), nn.Module):
+        settings["model"] = "module"
+    if settings.get("trees") is not None:
+        settings["trees"] = settings["trees"].to_dict()
+    return settings
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -217,21 +223,21 @@ def _untrained(
     kind = content.get("ranker", "FairRanker")  # all were, before others could be saved
     if kind not in RANKERS:
         raise InputError(f"must be one of {', '.join(RANKERS)}", column="ranker", value=kind)
-    made = getattr(importlib.import_module(RANKERS[kind]), kind)
+    ranker_class = getattr(importlib.import_module(RANKERS[kind]), kind)
     saved = dict(content["settings"])
-    known = made().get_params(deep=False)
-    if made is FairRanker:
+    defaults = ranker_class().get_params(deep=False)
+    if ranker_class is FairRanker:
         saved = {**ADDED, **saved, "noise": noise}
         if bias is None:
             raise InputError("must be that of the clicks it was trained on", column="position_bias")
-    settings = {name: saved[name] for name in known if name != "position_bias"}
+    settings = {name: saved[name] for name in defaults if name != "position_bias"}
     if isinstance(settings.get("utility"), list):
         settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
     if settings.get("model") == "module":
         settings["model"] = inner
     if settings.get("trees") is not None:
         settings["trees"] = TreeSettings.from_dict(settings["trees"])
-    ranker = made(**settings, position_bias=bias)
+    ranker = ranker_class(**settings, position_bias=bias)
     ranker.check()
     return ranker
 
@@ -283,12 +289,12 @@ def _new_queries(given: Any) -> dict[str, Any] | None:
     if not isinstance(given, dict) or set(given) != {"confidence", *names}:
         raise InputError("must be null or the measures on new queries", column="new_queries", value=given)
     confidence = finite_number(given["confidence"], "new_queries.confidence", 0.0)
-    found: dict[str, Any] = {"confidence": confidence}
+    checked: dict[str, Any] = {"confidence": confidence}
     for name in names:
         if not isinstance(given[name], list) or len(given[name]) != 3:
             raise InputError("must be a value and its interval", column=f"new_queries.{name}")
-        found[name] = [finite_number(one, f"new_queries.{name}", -math.inf) for one in given[name]]
-    return found
+        checked[name] = [finite_number(number, f"new_queries.{name}", -math.inf) for number in given[name]]
+    return checked
 
 
 def _scorer_of(
@@ -320,10 +326,10 @@ def _scorer_of(
         raise InputError(
             "must be 'linear', 'mlp', 'trees', 'linear+trees' or 'module'", column="model.kind", value=kind
         )
-    wanted = {name: tuple(value.shape) for name, value in scorer.state_dict().items()}
-    found = {name: value.shape for name, value in weights.items()}
-    if wanted != found:
-        name = next(iter(sorted(set(wanted.items()) ^ set(found.items()))))[0]
+    expected_shapes = {name: tuple(value.shape) for name, value in scorer.state_dict().items()}
+    shapes = {name: value.shape for name, value in weights.items()}
+    if expected_shapes != shapes:
+        name = next(iter(sorted(set(expected_shapes.items()) ^ set(shapes.items()))))[0]
         raise InputError("the weights in the file do not fit the scorer", column=f"scorer.{name}")
     for name, value in weights.items():
         same_kind = np.issubdtype(value.dtype, np.floating) == scorer.state_dict()[name].is_floating_point()
