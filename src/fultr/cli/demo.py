@@ -11,6 +11,7 @@ import typer
 import fultr
 import fultr.datasets
 import fultr.reports
+import fultr.serving
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.cli.training_options import settings_of
@@ -43,6 +44,13 @@ def demo(
     data: Annotated[
         DemoData, typer.Option(help="Synthetic queries, or German Credit's 500 lists of loan applicants.")
     ] = DemoData.SYNTHETIC,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Put the fair policy to work instead, with simulated users.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="With --serve: the port.")] = 8000,
+    visits: Annotated[
+        int | None, typer.Option(min=1, help="With --serve: end after so many visits. [default: Ctrl-C]")
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -56,6 +64,7 @@ def demo(
     \b
     Example:
       fultr demo --out my-first-policy
+      fultr demo --serve
     """
     make_folder(out)
     lists: fultr.DataSplits = fultr.datasets.german_credit(seed=seed)
@@ -64,6 +73,9 @@ def demo(
     bias, goal = fultr.PositionBias.power(1.0), GOALS[data]
     logging = fultr.RankingSVM.train(lists.train, seed=seed)
     log, valid = _simulate(lists, logging, bias, seed)
+    if serve:
+        _serve(out, lists.test, log, valid, goal, seed, port, visits)
+        return
     front, limited, naive = _train(log, valid, goal, seed)
     fair = f"fair: disparity at most {goal['max_disparity']:g}"
     policies = {"as logged": logging, "learned from raw clicks": naive, fair: limited}
@@ -86,6 +98,32 @@ def demo(
         print_json({"log": log.describe(), "policies": summary, "written": [str(path) for path in written]})
         return
     _show(log, limited, evaluations, written)
+
+
+def _serve(
+    out: Path,
+    data: fultr.RankingDataset,
+    log: fultr.ClickLog,
+    valid: fultr.ClickLog,
+    goal: dict[str, float],
+    seed: int,
+    port: int,
+    visits: int | None,
+) -> None:
+    """Train the fair policy, and serve it to simulated users."""
+    say(f"training under a disparity of at most {goal['max_disparity']:g} ...")
+    ranker = fultr.FairRanker(**goal, seed=seed).fit(log, valid=valid)  # type: ignore[arg-type]
+    fultr.serving.serve_demo(
+        fultr.save(ranker, out / "policy.safetensors"),
+        out / "events",
+        data,
+        fultr.PositionBias.power(1.0),
+        port=port,
+        max_disparity=goal["max_disparity"],
+        visits=visits,
+        seed=seed,
+        say=say,
+    )
 
 
 def _simulate(
