@@ -213,8 +213,13 @@ def _lock(handle: int) -> bool:
 
 def _is_stream(target: Path) -> bool:
     """Say whether a file cannot be replaced: a device, a pipe, or an open file such as /dev/stdout."""
-    special = target.exists() and not target.is_file()
-    return special or target.absolute().is_relative_to("/dev") or target.absolute().is_relative_to("/proc")
+    return _open_handle(target) is not None or (target.exists() and not target.is_file())
+
+
+def _open_handle(stream: Path) -> int | None:
+    """Return the number of the open file that a name such as /dev/stdout or /dev/fd/3 stands for, if any."""
+    named = re.fullmatch(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,9})", str(stream.absolute()))
+    return None if named is None else int(named[2] or ("stdout", "stderr").index(named[1]) + 1)
 
 
 @contextmanager
@@ -230,13 +235,13 @@ def _copied_to(stream: Path) -> Iterator[Path]:
 
 def _stream_handle(stream: Path) -> int:
     """Open a device or a pipe; of a file that is open already, what is written stays around this."""
-    named = re.fullmatch(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,9})", str(stream.absolute()))
-    if named is None:
+    handle = _open_handle(stream)
+    if handle is None:
         return os.open(stream, os.O_WRONLY | os.O_APPEND)
     for out in (sys.stdout, sys.stderr):
         if out is not None:
             out.flush()
-    return os.dup(int(named[2] or ("stdout", "stderr").index(named[1]) + 1))
+    return os.dup(handle)
 
 
 def _followed(target: Path) -> Path:

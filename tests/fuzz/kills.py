@@ -1,0 +1,1 @@
+def kill_at_random(times: int) -> int: return 0
