@@ -120,11 +120,12 @@ def _take_names(files: list[_Written]) -> None:
             outdated += file.target.parent.glob(f"{glob.escape(_waiting_name(file.target))}.*")
             waiting[file.target] = _waiting_file(file.target, _digest(file.temporary))
             _rename(file.temporary, waiting[file.target])
-    for file in files:
-        if not file.companion:
-            _rename(file.temporary, file.target)
-    for target, named in waiting.items():
-        _rename(named, target)
+    named = [file for file in files if not file.companion]
+    outdated += _record_renames(named) if len(named) > 1 else []
+    for file in named:
+        _rename(file.temporary, file.target)
+    for target, temporary in waiting.items():
+        _rename(temporary, target)
     for left in outdated:
         left.unlink(missing_ok=True)
 
@@ -132,6 +133,70 @@ def _take_names(files: list[_Written]) -> None:
 def _rename(old: Path, new: Path) -> None:
     with _write_errors(new):
         old.replace(new)
+
+
+def _record_renames(files: list[_Written]) -> list[Path]:
+    """Write down beside each file which renames belong together, and return these records.
+
+    Once all records are there, so are all files, under the new names or under those to be changed: if this
+    process is killed, whoever reads or writes one of them next goes on. Before, the old files count. That
+    holds for files of one folder; a record says nothing of other folders.
+    """
+    records: list[Path] = []
+    try:
+        for file in files:
+            folder, record = file.target.parent, _record_of(file.target)
+            names = {one.temporary.name: one.target.name for one in files if one.target.parent == folder}
+            begun = file.target.with_name(_temporary_name(file.target))
+            records += [record, begun]
+            with _write_errors(record):
+                begun.write_text(json.dumps(names), encoding="utf-8")
+                begun.replace(record)
+    except BaseException:
+        for record in records:
+            record.unlink(missing_ok=True)
+        raise
+    return records
+
+
+def _record_of(target: Path) -> Path:
+    return target.with_name(f".{_short_name(target)}.renames")
+
+
+def _finish_renames(path: Path, *, to_write: bool = False) -> None:
+    """Rename what a killed process had written completely, together with `path`, but not renamed yet."""
+    target = path.resolve() if path.is_symlink() else path
+    record = _record_of(target)
+    if not record.is_file():
+        return
+    renames = _recorded_renames(record)
+    recorded = all(_record_of(new).is_file() for new in renames.values())
+    if recorded or not all(old.is_file() for old in renames):
+        for old, new in renames.items():
+            if not _is_newer(new, old):
+                with suppress(FileNotFoundError):  # renamed already
+                    old.replace(new)
+            _record_of(new).unlink(missing_ok=True)
+    if to_write or not renames:
+        record.unlink(missing_ok=True)
+
+
+def _recorded_renames(record: Path) -> dict[Path, Path]:
+    """Return temporary files and their names; a record of anything else is none."""
+    try:
+        names = parse_json(record.read_text(encoding="utf-8"))
+        renames = {record.with_name(Path(old).name): record.with_name(Path(new).name) for old, new in names.items()}
+    except (AttributeError, FileNotFoundError, RecursionError, TypeError, ValueError):
+        return {}
+    return {old: new for old, new in renames.items() if old.name.startswith(f".{_short_name(new)}.")}
+
+
+def _is_newer(file: Path, other: Path) -> bool:
+    """Say whether a file was written after another one, which may be gone."""
+    try:
+        return file.stat().st_mtime_ns > other.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
 
 
 def _digest(path: Path) -> str:
@@ -165,9 +230,11 @@ def _write_errors(target: Path) -> Iterator[None]:
 def _temporary_file(target: Path) -> Iterator[Path]:
     """Make an empty file beside `target`, with its mode; it is removed if it is still there at the end."""
     start = f".{_short_name(target)}."
+    with _write_errors(target):
+        _finish_renames(target, to_write=True)
     _remove_strays(target.parent, start)
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    temporary = target.with_name(f"{start}{secrets.token_hex(4)}.part")
+    temporary = target.with_name(_temporary_name(target))
     try:
         # the system takes the umask off; a file that is there may be private
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
@@ -184,6 +251,10 @@ def _temporary_file(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         finally:
             os.close(handle)
+
+
+def _temporary_name(target: Path) -> str:
+    return f".{_short_name(target)}.{secrets.token_hex(4)}.part"
 
 
 def _remove_strays(folder: Path, start: str) -> None:
@@ -299,6 +370,7 @@ def existing_file(path: str | Path) -> Path:
     try:
         if found.is_dir():
             raise InputError("is a folder, not a file", file=found)
+        _finish_renames(found)
         if not found.exists():
             raise InputError("no such file", file=found)
         if not found.is_file():
