@@ -105,7 +105,7 @@ def test_nothing_sorts_text_with_numpy(
         "rank run/policy.safetensors jobs.parquet --out ranked.csv",
         "report run --out page.html",
         "compare train.csv --eta 1 --methods fultr --test jobs.parquet --out compared",
-        "convert train.csv counts.csv --to aggregated",
+        "convert train.csv train.parquet",
     ):
         code, _, said = result_of(capsys, *line.split())
         assert code == 0, (line, said)

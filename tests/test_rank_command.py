@@ -598,9 +598,9 @@ def test_items_are_scored_as_they_are_read(tmp_path: Path, monkeypatch: pytest.M
         write_dataset(data, path)
         seen: list[int] = []
 
-        def score(features: NDArray[np.float32], seen: list[int] = seen) -> NDArray[np.float64]:
-            seen.append(len(features))
-            return np.asarray(features.sum(axis=1, dtype=np.float64))
+        def score(block: RankingDataset, seen: list[int] = seen) -> NDArray[np.float64]:
+            seen.append(block.rows)
+            return np.asarray(block.features.sum(axis=1, dtype=np.float64))
 
         scored = read_scored(path, ["1", "2", "3"], score)
         assert seen == [16, 16, 8] * 2 + [16, 4]
@@ -610,7 +610,7 @@ def test_items_are_scored_as_they_are_read(tmp_path: Path, monkeypatch: pytest.M
     rows = [f"1,{row},{'x' if row == 77 else 0}" for row in range(100)]
     (tmp_path / "items.csv").write_text("\n".join(["query_id,doc_id,price", *rows]))
     with pytest.raises(InputError, match=r"items.csv, row 79, column 'price': must be a number \(got 'x'\)"):
-        read_scored(tmp_path / "items.csv", ["price"], lambda features: features[:, 0].astype(np.float64))
+        read_scored(tmp_path / "items.csv", ["price"], lambda block: block.features[:, 0].astype(np.float64))
 
 
 def test_policies_that_cannot_be_used_are_named(

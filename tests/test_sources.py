@@ -14,6 +14,7 @@ import pytest
 from fultr import ClickLog, Counts, InputError, PositionBias
 from fultr.training.overlap import query_digests
 from fultr.training.sources import (
+    SourceReading,
     position_bias_of,
     single_impressions,
     source_of,
@@ -59,7 +60,7 @@ def made_of(*arguments: Any, **columns: Any) -> Counts:
     """The counts of what is given; single impressions hold the same."""
     made = source_of(*arguments, **columns)
     assert isinstance(made, Counts)
-    single = source_of(*arguments, **columns, impressions=True)
+    single = source_of(*arguments, **columns, reading=SourceReading(impressions=True))
     assert isinstance(single, ClickLog)
     assert weights_of(single) == weights_of(made)
     assert single.data.feature_names == made.data.feature_names
@@ -70,11 +71,11 @@ def made_of(*arguments: Any, **columns: Any) -> Counts:
 def test_counts_and_lists_are_taken_as_they_are(log: ClickLog) -> None:
     for source in (log.compact(), log.data):
         assert source_of(source) is source
-        assert source_of(source, impressions=True) is source
+        assert source_of(source, reading=SourceReading(impressions=True)) is source
 
 
 def test_a_log_is_counted_unless_its_impressions_are_needed(log: ClickLog) -> None:
-    assert source_of(log, impressions=True) is log
+    assert source_of(log, reading=SourceReading(impressions=True)) is log
     found = source_of(log)
     assert isinstance(found, Counts)
     assert weights_of(found) == weights_of(log)

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -353,6 +353,17 @@ def writable_file(path: str | Path) -> Path:
     except OSError as error:  # a name that is too long, or a folder that cannot be entered
         raise InputError(f"cannot be written: {error.strerror}", file=target) from error
     return target
+
+
+def check_outputs(written: Iterable[str | Path], read: Iterable[str | Path | None]) -> None:
+    """Refuse files that cannot be written, two that are the same, and those that are read."""
+    before = [Path(file).resolve() for file in read if file is not None]
+    outputs = list(map(writable_file, written))
+    for number, out in enumerate(outputs):
+        if out.resolve() in before:
+            raise InputError("would be written over, though it is read; give another name", file=out)
+        if out.resolve() in [other.resolve() for other in outputs[:number]]:
+            raise InputError("files that are written must be different files", file=out)
 
 
 def _nameable(path: str | Path) -> Path:

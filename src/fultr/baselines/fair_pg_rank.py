@@ -123,8 +123,12 @@ def fair_pg_rank_sweep(
     if not weights.size or not np.isfinite(weights).all() or (weights < 0).any():
         raise InputError("must be one or more finite numbers, 0 or more", column="fairness_weights")
     rankers = [FairPGRank(float(weight), **settings) for weight in weights]
-    aside = None if valid is None else source_of(valid, impressions=True)
-    _train(rankers, source_of(source, impressions=True), aside)
+    reading = rankers[0].reading()
+    aside = None if valid is None else source_of(valid, reading=reading)
+    encoding, encoded, aside = rankers[0].encoded(source_of(source, reading=reading), aside)
+    _train(rankers, encoded, aside)
+    for ranker in rankers:
+        ranker.set_encoding(encoding)
     return rankers
 
 

@@ -103,8 +103,8 @@ class PostProcessing(TrainableRanker):
 
     def sampler(self, data: RankingDataset) -> RankingSampler:
         """Prepare to rank lists of `data`; those of one call are a stream of their own."""
-        self.items_of(data)
-        return lambda lists, rng: self.rank_stream(data, lists, rng)
+        items = self.items_of(data).data
+        return lambda lists, rng: self.rank_stream(items, lists, rng)
 
     def sample_rankings(
         self,

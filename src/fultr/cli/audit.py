@@ -12,7 +12,7 @@ import fultr
 import fultr.audits
 import fultr.clicks
 import fultr.evaluation
-from fultr.cli.files import NO_CLICK_LOG, read_any
+from fultr.cli.files import NO_CLICK_LOG, PolicyFeatures, read_any
 from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -105,7 +105,7 @@ def audit(
     fultr.evaluation.checked_level(level)
     _check_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    known = [ranker.known_features for ranker in rankers.values()]
+    known = PolicyFeatures.of(rankers.values())
     context = fultr.clicks.context_of(examined)
     content = read_any(log, reading, context=context, policy_features=known, shown_only=shown_only)
     if content.counts is None:

@@ -13,7 +13,7 @@ import fultr.clicks
 import fultr.data
 import fultr.evaluation
 import fultr.training
-from fultr.cli.files import Content, read_any, with_groups_by
+from fultr.cli.files import Content, PolicyFeatures, read_any, with_groups_by
 from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
     NOTHING_SAID,
@@ -87,7 +87,7 @@ def evaluate(
         data,
         reading,
         context=fultr.clicks.context_of(examined),
-        policy_features=[ranker.known_features],
+        policy_features=PolicyFeatures.of([ranker]),
         shown_only=shown_only,
     )
     content = with_groups_by(content, group_by, data)

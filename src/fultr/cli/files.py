@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fultr
 import fultr.data
 import fultr.datasets
 import fultr.logs
+import fultr.policy
 from fultr.cli.options import LogReading
 from fultr.cli.output import progress, say
 from fultr.errors import InputError
 from fultr.files import existing_file
 
+if TYPE_CHECKING:
+    import fultr.training
+
 LOG_COLUMNS = ("impression_id", "position", "click")
 COUNT_COLUMNS = {"impressions", "clicks"}
 NO_CLICK_LOG = "is no click log, but labelled data; simulate clicks on it first"
 NO_IMPRESSIONS = "holds counts of clicks, but single impressions are needed"
+
+
+class PolicyFeatures(NamedTuple):
+    """The features that policies take, each by their names, and how they are read."""
+
+    names: list[list[str]]
+    categories: list[str] | None = None
+    keep_missing: bool = False
+
+    @classmethod
+    def of(cls, rankers: Iterable[fultr.training.TrainableRanker]) -> PolicyFeatures:
+        """Return the features of several policies."""
+        trained = list(rankers)
+        options = fultr.policy.reading_options([ranker.encoding_ for ranker in trained])
+        return cls(
+            [ranker.known_features for ranker in trained],
+            list(options.get("categories", [])) or None,
+            options.get("keep_missing", False),
+        )
+
+
+NO_POLICIES = PolicyFeatures([])
 
 
 @dataclass(frozen=True)
@@ -40,7 +66,7 @@ def read_any(
     reading: LogReading | None = None,
     *,
     context: str | None = None,
-    policy_features: Sequence[Sequence[str]] = (),
+    policy_features: PolicyFeatures = NO_POLICIES,
     shown_only: bool = False,
 ) -> Content:
     """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
@@ -69,20 +95,23 @@ def read_any(
     return Content(content.kind, counts.data, counts)
 
 
-def _read(
-    path: Path, reading: LogReading, context: str | None, policy_features: Sequence[Sequence[str]]
-) -> Content:
+def _read(path: Path, reading: LogReading, context: str | None, policy_features: PolicyFeatures) -> Content:
     renamed = reading.columns
+    reading = replace(reading, keep_missing=reading.keep_missing or policy_features.keep_missing)
     with progress("reading") as report:
         table = _table(path)
         if table is None:
-            return _labelled(path, reading, report)
+            return _labelled(path, reading, policy_features, report)
         if fultr.data.holds_counts(table):
             counts = fultr.read_counts(path, progress=report)
             return _with_chosen(Content("counts", counts.data, counts), reading, path)
-        by_name = policy_features and all(not fultr.logs.is_numbered(names) for names in policy_features)
+        by_name = policy_features.names and all(
+            not fultr.logs.is_numbered(names) for names in policy_features.names
+        )
         if by_name and reading.features is None and reading.items is None and "kind" not in table.metadata:
-            reading = replace(reading, features=fultr.logs.features_of_policies(table, policy_features))
+            features = fultr.logs.features_of_policies(table, policy_features.names) or []
+            categories = fultr.logs.categories_among(features, policy_features.categories or [])
+            reading = replace(reading, features=features, categories=reading.categories or categories)
         arguments = {**reading.arguments(), "on_features": say_features(path), "progress": report}
         if holds_aggregated(table, renamed):
             del arguments["on_repeat"]
@@ -92,11 +121,18 @@ def _read(
         if holds_log(table, renamed):
             counts = fultr.count(path, context=context, **arguments)
             return Content("click log", counts.data, counts)
-        return _labelled(path, reading, report)
+        return _labelled(path, reading, policy_features, report)
 
 
-def _labelled(path: Path, reading: LogReading, report: Callable[[int, int], None]) -> Content:
-    data = fultr.datasets.load_dataset(path, progress=report)
+def _labelled(
+    path: Path, reading: LogReading, policy_features: PolicyFeatures, report: Callable[[int, int], None]
+) -> Content:
+    data = fultr.datasets.load_dataset(
+        path,
+        categories=reading.categories or policy_features.categories or (),
+        keep_missing=reading.keep_missing,
+        progress=report,
+    )
     return _with_chosen(Content("labelled data", data), reading, path)
 
 
@@ -181,3 +217,14 @@ def holds_log(table: fultr.data.Table, columns: Mapping[str, str]) -> bool:
         return bool(table.metadata["kind"] == fultr.logs.LOG)
     names = {name.lower() for name in table.schema.names}
     return any(columns.get(name, name) in names for name in LOG_COLUMNS) or not names & {"relevance", "label"}
+
+
+def write_any(content: fultr.data.Source, out: Path) -> Path:
+    """Write counts, or labelled data as LETOR text or as a dataset, by the ending of the file."""
+    if not isinstance(content, fultr.RankingDataset):
+        fultr.write_counts(content.compact(), out)
+    elif out.suffix.lower() in fultr.datasets.LETOR_ENDINGS:
+        fultr.write_letor(content, out)
+    else:
+        fultr.write_dataset(content, out)
+    return out

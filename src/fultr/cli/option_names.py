@@ -37,6 +37,7 @@ OPTIONS = {
     "threshold": "--relevant-from",
     "method": "--methods",
     "stochastic": "--deterministic",
+    "max_features": "--max-features of fultr convert",
 }
 """The option for each argument that several commands, or a command under another name, have."""
 

@@ -75,6 +75,14 @@ FeatureNames = Annotated[
     ),
 ]
 Exclude = Annotated[list[str] | None, typer.Option(help="Columns that are no features, e.g. hour,page.")]
+Categories = Annotated[
+    list[str] | None,
+    typer.Option(help="Columns of features that hold categories (text, true or false), e.g. brand,colour."),
+]
+KeepMissing = Annotated[
+    bool,
+    typer.Option("--keep-missing", help="Keep missing features, for fultr train --missing to fill in."),
+]
 Group = Annotated[str | None, typer.Option(help="The column with the group of items, e.g. gender.")]
 GroupBy = Annotated[
     str | None,
@@ -100,6 +108,8 @@ class LogReading:
     exclude: list[str] = field(default_factory=list)
     on_conflict: str = "error"
     on_repeat: str = "error"
+    categories: list[str] | None = None
+    keep_missing: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `fultr.count` and other readers of single impressions."""
@@ -118,13 +128,24 @@ def log_reading(
     group: Group = None,
     on_conflict: OnConflict = OnConflictName.ERROR,
     on_repeat: OnRepeat = OnRepeatName.ERROR,
+    categories: Categories = None,
+    keep_missing: KeepMissing = False,
 ) -> LogReading:
     """Turn the options of a command about its log into arguments of readers."""
     columns = renamed_columns(column)
     if group is not None and columns.setdefault("group", group) != group:
         raise InputError("--group and --column group=... name different columns", value=group)
     named, left_out = names_in(features), names_in(exclude)
-    return LogReading(items, columns, named, left_out or [], on_conflict.value, on_repeat.value)
+    return LogReading(
+        items,
+        columns,
+        named,
+        left_out or [],
+        on_conflict.value,
+        on_repeat.value,
+        names_in(categories),
+        keep_missing,
+    )
 
 
 def reads_log(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ from fultr.cli.modes import warn_of_modes_by_exposure
 from fultr.cli.options import Json
 from fultr.cli.output import print_json, progress, say
 from fultr.errors import InputError
-from fultr.files import existing_file, writable_file
+from fultr.files import check_outputs, existing_file
 
 if TYPE_CHECKING:
     from fultr.cli.modes import Array
@@ -147,8 +148,7 @@ def _checked_format(
             raise InputError("Parquet is not for printing; give --out")
         return form or fultr.policy.RankingFormat.CSV
     chosen = form or fultr.policy.format_of(out)
-    if writable_file(out).resolve() in (policy.resolve(), items.resolve()):
-        raise InputError("would be written over, though it is read; give --out another name", file=out)
+    check_outputs([out], [policy, items])
     return chosen
 
 
@@ -159,13 +159,23 @@ def _scored_items(path: Path, ranker: fultr.training.TrainableRanker) -> tuple[f
     if ending not in (*fultr.datasets.LETOR_ENDINGS, *fultr.policy.TABLE_ENDINGS):
         endings = ", ".join((*fultr.datasets.LETOR_ENDINGS, *fultr.policy.TABLE_ENDINGS))
         raise InputError(f"the name of a file of items must end in one of: {endings}", file=file)
+    unknown: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def score(block: fultr.RankingDataset) -> Array:
+        for name, counts in ranker.encoding_.unknown(block).items():
+            unknown[name].update(counts)
+        return ranker.feature_scores(block)
+
     with progress("reading") as report:
         if ending in fultr.policy.TABLE_ENDINGS:
-            data = fultr.policy.read_scored(file, wanted, ranker.feature_scores, progress=report)
+            options = fultr.policy.reading_options([ranker.encoding_])
+            data = fultr.policy.read_scored(file, wanted, score, options=options, progress=report)
             scores = data.features[:, 0].astype("float64")
         else:
             data = fultr.logs.with_features(fultr.read_letor(file, progress=report), wanted, file)
             scores = ranker.feature_scores(data)
+    if unknown:
+        say(f"fultr: warning: {fultr.policy.sentence_of_unknown(unknown, data.rows)}")
     try:
         return data, scores + ranker.offsets_of(data)
     except InputError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,7 +18,7 @@ import fultr.clicks
 import fultr.data
 import fultr.logs
 import fultr.training
-from fultr.cli.files import Content, read_any, read_impressions
+from fultr.cli.files import NO_POLICIES, Content, PolicyFeatures, read_any, read_impressions
 from fultr.cli.option_names import OPTIONS, in_option_names
 from fultr.cli.options import LogReading, finite_option
 from fultr.cli.output import say
@@ -40,6 +40,13 @@ class FairnessName(StrEnum):
 
     TRAINING = "training"
     OFFSETS = "offsets"
+
+
+class MissingName(StrEnum):
+    """What a policy makes of missing features."""
+
+    MEAN = "mean"
+    INDICATOR = "indicator"
 
 
 class ProtocolName(StrEnum):
@@ -121,6 +128,13 @@ ScaleFeatures = Annotated[
     typer.Option(
         "--scale-features/--no-scale-features",
         help="Bring each feature to mean 0 and deviation 1 first. [default: where units are far from that]",
+    ),
+]
+Missing = Annotated[
+    MissingName | None,
+    typer.Option(
+        help="Missing features: the mean of the training, or that and a further column that says so."
+        " [default: an error]"
     ),
 ]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]
@@ -283,7 +297,8 @@ class Inputs:
         if self.valid is None:
             return source, None
         names = list(content.data.feature_names)
-        further = self._read(self.valid, ranker, "validation: ", [names])
+        named = PolicyFeatures([names], list(content.data.category_names) or None)
+        further = self._read(self.valid, ranker, "validation: ", named)
         lists = fultr.logs.with_features(further.data, names, self.valid)
         return source, self._source(replace(further, data=lists), self.valid, ranker)
 
@@ -296,13 +311,14 @@ class Inputs:
             say(f"fultr: warning: {finding.sentence}")
 
     def _read(
-        self, file: Path, ranker: fultr.FairRanker, label: str, policy_features: Sequence[Sequence[str]] = ()
+        self, file: Path, ranker: fultr.FairRanker, label: str, policy_features: PolicyFeatures = NO_POLICIES
     ) -> Content:
         if self.shown_only and ranker.protocol == "paper":
             raise InputError("--shown-only leaves no single impressions for --protocol paper", file=file)
         context = fultr.clicks.context_of(ranker.position_bias)
+        reading = self._reading(ranker)
         content = read_any(
-            file, self.reading, context=context, policy_features=policy_features, shown_only=self.shown_only
+            file, reading, context=context, policy_features=policy_features, shown_only=self.shown_only
         )
         if content.counts is None:
             findings = fultr.inspect_dataset(content.data)
@@ -315,6 +331,10 @@ class Inputs:
         for line in lines:
             say(f"fultr: warning: {label}{line}")
         return content
+
+    def _reading(self, ranker: fultr.FairRanker) -> LogReading:
+        """Return how files are read; missing features are kept if the policy fills them in."""
+        return replace(self.reading, keep_missing=self.reading.keep_missing or ranker.missing is not None)
 
     def _check_reach(self, counts: fultr.Counts, ranker: fultr.FairRanker, file: Path) -> None:
         """Refuse a position bias that ends before the log does, before its clicks are judged by it."""
@@ -331,7 +351,7 @@ class Inputs:
         if self.relevant_from is not None:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
         if ranker.protocol == "paper":
-            log = read_impressions(file, self.reading, quiet=True)
+            log = read_impressions(file, self._reading(ranker), quiet=True)
             return replace(
                 log, data=fultr.logs.with_features(log.data, list(content.data.feature_names), file)
             )

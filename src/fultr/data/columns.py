@@ -23,7 +23,9 @@ from fultr.arguments import LARGEST_WHOLE
 from fultr.data.ids import ID_TOO_LARGE, IdCodes, Ids, as_text
 from fultr.errors import InputError
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?", re.ASCII)
+"""A decimal number; its repeats never give back what they matched, so that the time is linear in the text."""
+
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 
 FEATURE_PREFIX = "feature_"
@@ -38,6 +40,15 @@ TIMES = (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zon
 ROWS_A_CHECK = 65_536
 """Rows of features looked at together when they are checked, so that checking needs little memory."""
 
+MOST_NAMES = 20
+"""Names that a message lists: a table may have thousands of columns, or a log of groups."""
+
+TO_FILL = (
+    "; fill in what is missing, or let the policy do it: {missing} 'mean' or 'indicator' when it is trained,"
+    " with {keep_missing} where a log is counted before that"
+)
+"""What can be done about a missing feature."""
+
 NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 
 
@@ -45,8 +56,8 @@ NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 class Location:
     """Where rows come from: the file, if any, and the number of each row, or of the first, in the table.
 
-    `line_of` turns the number of a row into what a person would count, the line of a text file; since that
-    may mean to look through the file, it is asked only when there is something to complain about.
+    `line_of` turns the number of a row into the line of a text file. That may mean to read the file again,
+    so it is called only for an error.
     """
 
     file: str | Path | None = None
@@ -93,17 +104,24 @@ def require_columns(present: Sequence[str], required: Iterable[str], file: str |
     for column in required:
         if column not in present:
             meant = difflib.get_close_matches(column, present, n=1, cutoff=0.6)
-            others = f"there are: {', '.join(present) or 'none'}"
+            others = f"there are: {listed(present) or 'none'}"
             hint = f"is '{meant[0]}' meant? Rename it" if meant else others
             raise InputError(f"the column is missing; {hint}", file=file, column=column)
 
 
-def check_unique_names(names: Sequence[str], file: str | Path | None) -> None:
-    """Raise if two columns have the same name: which of them is meant, nobody knows."""
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Return the first of some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def check_column_names(names: Sequence[str], file: str | Path | None = None) -> None:
+    """Raise if two columns have one name, or if a name is one that files cannot hold."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
             raise InputError("two columns have this name", file=file, column=name)
+        if "\0" in name:
+            raise InputError("the name of a column cannot have a NUL byte", file=file, column=name)
         seen.add(name)
 
 
@@ -145,6 +163,7 @@ def ids(column: Any, name: str, location: Location, *, as_text: bool = False) ->
     if array.null_count:
         location.check(pc.is_null(array), "an id is missing", name)
     if is_text(array.type):
+        location.check(pc.equal(array, ""), "an id is missing", name)
         return array.cast(pa.string())
     if pa.types.is_integer(array.type):
         return array.cast(pa.string()) if as_text else _int64(array, name, location, ID_TOO_LARGE)
@@ -166,7 +185,8 @@ def labels(column: Any, name: str, location: Location) -> pa.Array:
     """Return group labels as Arrow strings, null where the group is unknown."""
     array = plain(column)
     if is_text(array.type) or _is_code(array.type):
-        return array.cast(pa.string())
+        texts = array.cast(pa.string())
+        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     raise location.error(f"groups must be names or integers, not {array.type}", 0, name)
 
 
@@ -183,7 +203,7 @@ def encode_labels(
         code = codes.encode(pl.Series(pl.from_arrow(labels(column, "group", location))))
     if names is not None:
         unknown = np.array([*(name not in names for name in codes.texts), False])
-        problem = f"unknown group; expected one of: {', '.join(names)}"
+        problem = f"unknown group; expected one of: {listed(names)}"
         location.check(unknown[code], problem, "group", column)
     return code
 
@@ -328,27 +348,54 @@ def integers_between(least: int, most: int, rule: str) -> Callable[[Any, str, Lo
     return check
 
 
-def feature_table(table: Mapping[str, Any], rows: int, location: Location) -> NDArray[np.float32]:
-    """Return features as rows x features, from one list column or from a column for each feature."""
+def feature_table(
+    table: Mapping[str, Any],
+    rows: int,
+    location: Location,
+    categories: Mapping[str, IdCodes] | None = None,
+    *,
+    allows_missing: bool = False,
+) -> NDArray[np.float32]:
+    """Return features as rows x features, from one list column or from a column for each feature.
+
+    `categories` are the columns that hold categories, and what gives them codes.
+    """
     names = list(table)
     if names == [LIST_COLUMN]:
         values = _from_lists(plain(table[LIST_COLUMN]), location)
-        return finite_features(
-            values, [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])], location
-        )
+        numbered = [f"{LIST_COLUMN}[{index}]" for index in range(values.shape[1])]
+        return finite_features(values, numbered, location, allows_missing=allows_missing)
+    categories = categories or {}
     features = np.empty((rows, len(names)), dtype=np.float32)
     with np.errstate(over="ignore"):
         for index, name in enumerate(names):
-            features[:, index] = _feature(table[name], name, location)
+            features[:, index] = _feature(table[name], name, location, categories.get(name))
     if not np.isfinite(features).all():
         for name in names:  # names the value as it was before it became a float32
-            finite_features(_feature(table[name], name, location)[:, None], [name], location)
+            column = _feature(table[name], name, location, categories.get(name))[:, None]
+            finite_features(column, [name], location, allows_missing=allows_missing)
     return features
 
 
-def _feature(column: Any, name: str, location: Location) -> NDArray[Any]:
+def _category_codes(array: pa.Array, name: str, location: Location, codes: IdCodes) -> NDArray[Any]:
+    """Return codes of text, of true and false, or of integers; NaN where the category is missing."""
+    if pa.types.is_floating(array.type):  # what pandas makes of integers if some are missing
+        values = as_numpy(array)
+        whole = np.isnan(values) | (values == np.floor(values))
+        location.check(~whole, "a category must be text, true or false, or an integer", name, values)
+        array = pl.Series(values).fill_nan(None).cast(pl.Int64).to_arrow()
+    if not (is_text(array.type) or _is_code(array.type)):
+        problem = f"a category must be text, true or false, or an integer, not {array.type}"
+        raise location.error(problem, 0, name, _first(array))
+    encoded = codes.encode(pl.Series(pl.from_arrow(array.cast(pa.string()))))
+    return np.where(encoded < 0, np.nan, encoded)
+
+
+def _feature(column: Any, name: str, location: Location, codes: IdCodes | None = None) -> NDArray[Any]:
     """Return a feature as numbers; a date or a time is none."""
     array = plain(column)
+    if codes is not None:
+        return _category_codes(array, name, location, codes)
     if array.type == pa.float32() and not array.null_count:
         return as_numpy(array)
     is_time = pa.types.is_temporal(array.type)
@@ -362,15 +409,20 @@ def _feature(column: Any, name: str, location: Location) -> NDArray[Any]:
     return numbers(array, name, location, flags_too=True)
 
 
-def finite_features(given: NDArray[Any], names: Sequence[str], location: Location) -> NDArray[np.float32]:
-    """Return features as float32; one that is not finite is an error."""
+def finite_features(
+    given: NDArray[Any], names: Sequence[str], location: Location, *, allows_missing: bool = False
+) -> NDArray[np.float32]:
+    """Return features as float32; one that is not finite is an error, unless it is missing and may be."""
     with np.errstate(over="ignore"):
         features = np.ascontiguousarray(given, dtype=np.float32)
     for start in range(0, features.shape[0], ROWS_A_CHECK):
-        finite = np.isfinite(features[start : start + ROWS_A_CHECK])
+        block = features[start : start + ROWS_A_CHECK]
+        finite = ~np.isinf(block) if allows_missing else np.isfinite(block)
         if not finite.all():
             row, column = np.argwhere(~finite)[0] + [start, 0]
-            raise location.error("a feature must be a finite float32", row, names[column], given[row, column])
+            value = given[row, column]
+            error = location.error("a feature must be a finite float32", row, names[column], value)
+            raise error.adding(TO_FILL, "missing", "keep_missing") if np.isnan(value) else error
     return features
 
 

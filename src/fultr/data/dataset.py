@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
 from fultr.click_model import PositionBias
+from fultr.data.categories import as_category_names, joined_categories, with_categories
+from fultr.data.columns import check_column_names
 from fultr.data.fields import (
     as_features,
     as_groups,
@@ -25,6 +27,7 @@ from fultr.data.fields import (
 from fultr.data.frames import frame_of_lists
 from fultr.data.grouping import first_repeat
 from fultr.data.ids import (
+    TEXT,
     UNKNOWN_GROUP,
     Ids,
     as_column,
@@ -36,7 +39,7 @@ from fultr.data.ids import (
 )
 from fultr.errors import InputError
 
-NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source")
+NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source", "category_names", "allows_missing")
 """The fields of a dataset that are no columns."""
 
 
@@ -71,6 +74,10 @@ class RankingDataset:
         Free text for each row, kept when the data is written.
     source
         What the data is and where it comes from, in a few words.
+    category_names
+        For each feature that holds categories and no numbers: what its codes 0, 1, ... stand for.
+    allows_missing
+        Whether features may be missing, NaN. Only a policy that fills them in can be trained on such data.
 
     Examples
     --------
@@ -90,6 +97,8 @@ class RankingDataset:
     group_columns: tuple[int, ...]
     comment: Ids | None
     source: str
+    category_names: dict[str, tuple[str, ...]]
+    allows_missing: bool
 
     def __init__(
         self,
@@ -105,13 +114,16 @@ class RankingDataset:
         group_columns: Sequence[int] = (),
         comment: ArrayLike | None = None,
         source: str = "",
+        category_names: Mapping[str, Sequence[str]] | None = None,
+        allows_missing: bool = False,
     ) -> None:
-        names = names_of(feature_names, "feature_names") or column_names_of(features)
-        table = as_features(features, names)
+        names = names_of(feature_names or column_names_of(features), "feature_names")
+        check_column_names(names)
+        table = as_features(features, names, allows_missing=allows_missing)
         rows, width = table.shape
         names = names or numbered_names(width)
-        if len(names) != width or len(set(names)) != width:
-            problem = f"{width} features need as many different names"
+        if len(names) != width:
+            problem = f"{width} features need as many names"
             raise InputError(problem, column="feature_names", value=names)
         starts = as_offsets(offsets, rows)
         codes, code_names = as_groups(group, names_of(group_names, "group_names"), rows)
@@ -130,6 +142,8 @@ class RankingDataset:
             group_columns=columns,
             comment=as_ids_of(comment, "comment", rows, "rows"),
             source=source,
+            category_names=as_category_names(category_names or {}, table, names),
+            allows_missing=allows_missing,
         )
         repeat = None if self.doc_id is None else first_repeat(self.list_of_row, codes_of(self.doc_id))
         if repeat is not None and self.doc_id is not None:
@@ -145,7 +159,7 @@ class RankingDataset:
         """
         query = as_ids(qid, "qid")
         names = names_of(columns.pop("feature_names", ()), "feature_names") or column_names_of(features)
-        table = as_features(features, names)
+        table = as_features(features, names, allows_missing=columns.get("allows_missing", False))
         order, offsets, first = rows_in_lists(codes_of(query))
         for name, column in {"qid": query, "features": table, **columns}.items():
             if name in ("qid", "features", "group", "relevance", "doc_id", "comment") and column is not None:
@@ -230,18 +244,18 @@ class RankingDataset:
         return f"<RankingDataset{source}: {shape}, {len(self.group_names)} groups>"
 
     def __getitem__(self, lists: int | slice | Sequence[int] | NDArray[Any]) -> RankingDataset:
-        """Return some of the lists, in the order asked for; a mask or repeated lists are fine."""
+        """Return the chosen lists, in the given order; a mask or repeated lists are fine."""
         chosen = chosen_of(lists, len(self), "list")
         if isinstance(lists, slice) and lists.step in (None, 1):
             start, stop = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
             return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
-    def of_rows(self, kept: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
+    def of_rows(self, selected: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
         """Return the lists without all other rows, and which lists are left."""
-        lengths = np.bincount(self.list_of_row[kept], minlength=len(self))
+        lengths = np.bincount(self.list_of_row[selected], minlength=len(self))
         lists = np.flatnonzero(lengths)
-        return self._pick(lists, np.flatnonzero(kept), lengths), lists
+        return self._pick(lists, np.flatnonzero(selected), lengths), lists
 
     def _pick(
         self,
@@ -289,6 +303,14 @@ class RankingDataset:
         checked_number(threshold, "threshold", "must be a number", lambda given: given == given)
         return replace(self, relevance=(self.relevance >= threshold).astype(np.float32))
 
+    def check_numeric(self, use: str) -> None:
+        """Refuse categories and missing values where features are to be complete numbers."""
+        missing = np.isnan(self.features).any(axis=0) if self.allows_missing else np.zeros(0)
+        unusable = [*self.category_names, *(self.feature_names[column] for column in np.flatnonzero(missing))]
+        if unusable:
+            problem = f"{use} has no categories and no missing features; leave the column out, or encode it"
+            raise InputError(problem, column=unusable[0])
+
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each item; see `frame_of_lists`."""
         return frame_of_lists(self)
@@ -310,6 +332,12 @@ class RankingDataset:
             "group_columns": [self.feature_names[column] for column in self.group_columns],
             "groups": {},
         }
+        if self.category_names:
+            summary["categories"] = {name: len(texts) for name, texts in self.category_names.items()}
+        if self.allows_missing:
+            missing = np.isnan(self.features).sum(axis=0).tolist()
+            named = zip(self.feature_names, missing, strict=True)
+            summary["missing"] = {name: number for name, number in named if number}
         if self.relevance is not None:
             summary["relevance_mean"] = _mean(self.relevance)
             summary["relevance_max"] = float(self.relevance.max(initial=0.0))
@@ -328,39 +356,47 @@ class RankingDataset:
 def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
     """Put the lists of several datasets after one another; groups are matched by name.
 
-    A column that only some of the parts have (relevance, ids, comments) is left out.
+    A column that only some of the datasets have (relevance, ids, comments) is left out. Ids that are text in
+    one of them are text in the result. Groups are in ascending order if the datasets have different ones.
     """
-    parts = list(parts)
-    if not parts:
+    datasets = list(parts)
+    if not datasets:
         raise InputError("there is nothing to concatenate")
-    first = parts[0]
-    for number, part in enumerate(parts[1:], start=2):
-        if part.feature_names != first.feature_names:
-            raise InputError(f"part {number} has other features than part 1", column="feature_names")
-    names = tuple(dict.fromkeys(name for part in parts for name in part.group_names))
-    # one place more than names, so that the unknown group, -1, maps to itself
-    recode = [np.array([names.index(name) for name in part.group_names] + [UNKNOWN_GROUP]) for part in parts]
+    first = datasets[0]
+    for number, dataset in enumerate(datasets[1:], start=2):
+        if dataset.feature_names != first.feature_names:
+            raise InputError(f"dataset {number} has other features than dataset 1", column="feature_names")
+    names: Sequence[str] = first.group_names
+    if any(dataset.group_names != names for dataset in datasets):
+        names = sorted({name for dataset in datasets for name in dataset.group_names})
+    # one code more than names, so that the unknown group, -1, maps to itself
+    codes = [np.array([*map(names.index, dataset.group_names), UNKNOWN_GROUP]) for dataset in datasets]
+
+    categories = joined_categories([dataset.category_names for dataset in datasets])
 
     def joined(column: str) -> NDArray[Any] | None:
-        values = [getattr(part, column) for part in parts]
-        if any(value is None for value in values):
+        columns = [getattr(dataset, column) for dataset in datasets]
+        if any(values is None for values in columns):
             return None
-        if len({value.dtype.kind for value in values}) > 1:
-            raise InputError("ids are integers in one part and text in another", column=column)
-        return np.concatenate(values)
+        is_text = any(values.dtype.kind == "T" for values in columns)
+        return np.concatenate([values.astype(TEXT) if is_text else values for values in columns])
 
     return RankingDataset(
-        features=np.concatenate([part.features for part in parts]),
-        offsets=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
-        group=np.concatenate([code[part.group] for code, part in zip(recode, parts, strict=True)]),
+        features=np.concatenate(
+            [
+                with_categories(dataset.features, dataset.feature_names, dataset.category_names, categories)
+                for dataset in datasets
+            ]
+        ),
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate([dataset.lengths for dataset in datasets]))]),
+        group=np.concatenate([code[dataset.group] for code, dataset in zip(codes, datasets, strict=True)]),
         group_names=names,
-        relevance=joined("relevance"),
-        query_id=joined("query_id"),
-        doc_id=joined("doc_id"),
         feature_names=first.feature_names,
-        group_columns=tuple(sorted({column for part in parts for column in part.group_columns})),
-        comment=joined("comment"),
-        source=" + ".join(dict.fromkeys(part.source for part in parts if part.source)),
+        group_columns=tuple(sorted({column for dataset in datasets for column in dataset.group_columns})),
+        source=" + ".join(dict.fromkeys(dataset.source for dataset in datasets if dataset.source)),
+        category_names=categories,
+        allows_missing=any(dataset.allows_missing for dataset in datasets),
+        **{name: joined(name) for name in ("relevance", "query_id", "doc_id", "comment")},
     )
 
 
@@ -410,10 +446,11 @@ class DataSplits:
         yield from (("train", self.train), ("valid", self.valid), ("test", self.test))
 
 
-def refuse_shared_queries(parts: dict[str, RankingDataset]) -> None:
-    """Raise if two parts hold a query of the same id: what is learned on one would leak into the other."""
+def refuse_shared_queries(datasets: dict[str, RankingDataset]) -> None:
+    """Raise if two datasets hold the same query: what is learned on one would leak into the other."""
     query_ids = {
-        name: set() if data.query_id is None else set(data.query_id.tolist()) for name, data in parts.items()
+        name: set() if data.query_id is None else set(data.query_id.tolist())
+        for name, data in datasets.items()
     }
     for earlier, name in combinations(query_ids, 2):
         if shared := query_ids[earlier] & query_ids[name]:

@@ -19,8 +19,9 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress
+from fultr.arguments import Progress, names_of
 from fultr.data import columns
+from fultr.data.categories import RawFeatures, with_categories
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, require_columns
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset
 from fultr.data.frames import feature_columns, id_series, item_columns
@@ -66,26 +67,34 @@ def write_dataset(data: RankingDataset, path: str | Path) -> None:
     # a single batch: only then can the features of an Arrow file be used as one array where they stand
     step = max(data.rows, 1) if in_lists else ROWS_A_GROUP
 
-    def part(rows: slice) -> pa.Table:
+    def table_of_rows(rows: slice) -> pa.Table:
         features = feature_columns(data, data.features[rows], form) if data.feature_names else {}
         return arrow_table(items[rows].with_columns(**features))
 
-    parts = (part(slice(start, start + step)) for start in range(0, max(data.rows, 1), step))
+    tables = (table_of_rows(slice(start, start + step)) for start in range(0, max(data.rows, 1), step))
     # numbers repeat so often that their dictionaries are small: compressing them too gains little space and
     # makes reading slower by half
     compression = {name: "zstd" for name in ID_COLUMNS if name in items.columns}
     metadata = {"kind": KIND, **plain_fields(data, NOT_COLUMNS)}
     with atomic_write(path) as temporary:
-        schema = part(slice(0)).schema
-        write_table(temporary, schema, metadata, parts, as_arrow=in_lists, compression=compression)
+        schema = table_of_rows(slice(0)).schema
+        write_table(temporary, schema, metadata, tables, as_arrow=in_lists, compression=compression)
 
 
-def read_dataset(path: str | Path, *, progress: Progress | None = None) -> RankingDataset:
+def read_dataset(
+    path: str | Path,
+    *,
+    categories: Sequence[str] = (),
+    keep_missing: bool = False,
+    progress: Progress | None = None,
+) -> RankingDataset:
     """Read a dataset from a file of `write_dataset`, or from a labelled table of your own.
 
     A table of your own (.parquet, .arrow or .csv) has the columns `query_id` and `relevance` (or `label`),
     features as one list column `features` or as all other columns, which must then be numbers, and if
     known `doc_id`, `group` (missing where unknown), `comment`, and `list` where a query has several.
+    Features in the columns `categories` are categories and no numbers. Missing ones are an error, unless they
+    are to be kept for a policy to fill in (`keep_missing`).
 
     The features of an Arrow file of ours stay on disk and are read when they are used: do not change the
     file in place meanwhile (`write_dataset` never does, it puts a new file in its place).
@@ -98,7 +107,7 @@ def read_dataset(path: str | Path, *, progress: Progress | None = None) -> Ranki
         raise InputError(problem, file=file)
     table = open_table(file, progress)
     if not table.metadata:
-        return labelled_dataset(table)
+        return labelled_dataset(table, categories, keep_missing=keep_missing)
     if table.metadata.get("kind") != KIND:
         raise InputError(f"holds no dataset; it was written as {table.metadata.get('kind')}", file=file)
     about = read_fields(table.metadata, NOT_COLUMNS, file)
@@ -107,7 +116,9 @@ def read_dataset(path: str | Path, *, progress: Progress | None = None) -> Ranki
     features = features[:1] and [LIST_COLUMN] if in_lists else features
     require_columns(table.schema.names, ["list", *["group"][: len(about["group_names"])], *features], file)
     held = _in_place(read_arrow(file)[LIST_COLUMN]) if in_lists and features else None
-    return lists_of(table, features, label_of(table), about, held)[0]
+    of_categories = [] if in_lists else [FEATURE_PREFIX + name for name in about["category_names"]]
+    raw = RawFeatures(of_categories, allows_missing=about["allows_missing"])
+    return lists_of(table, features, label_of(table), about, held, raw)[0]
 
 
 def _items(data: RankingDataset) -> pl.DataFrame:
@@ -135,7 +146,9 @@ def _in_place(column: pa.ChunkedArray) -> NDArray[np.float32] | None:
     return np.asarray(flat.reshape(len(column), kind.list_size))
 
 
-def labelled_dataset(table: Table) -> RankingDataset:
+def labelled_dataset(
+    table: Table, categories: Sequence[str] = (), *, keep_missing: bool = False
+) -> RankingDataset:
     """Make a dataset of a table that is not ours."""
     names = table.schema.names
     if "relevance" not in names and "label" not in names and {"impression_id", "click"} <= set(names):
@@ -143,7 +156,12 @@ def labelled_dataset(table: Table) -> RankingDataset:
         raise InputError(problem, file=table.file)
     label = label_of(table) or "relevance"
     require_columns(names, ("query_id", label), table.file)
-    return lists_of(table, _feature_columns(table, label), label)[0]
+    of_categories = [
+        name if name in names else FEATURE_PREFIX + name for name in names_of(categories, "categories")
+    ]
+    require_columns(names, of_categories, table.file)
+    raw = RawFeatures(of_categories, allows_missing=keep_missing)
+    return lists_of(table, _feature_columns(table, label, of_categories), label, raw=raw)[0]
 
 
 def label_of(table: Table) -> str | None:
@@ -157,23 +175,28 @@ def lists_of(
     label: str | None,
     about: Mapping[str, Any] | None = None,
     held: NDArray[np.float32] | None = None,
+    raw: RawFeatures | None = None,
 ) -> tuple[RankingDataset, NDArray[np.int64]]:
     """Return the rows of a table as lists, and the index in the table of each row of the lists.
 
     Its columns `list`, `query_id`, `doc_id`, `group`, `comment` and the one with the relevance, `label`, are
     read if there are any. Rows of a query are one list; without queries, all rows are. `features` are columns
-    of numbers, or one list column; `held` are those of all rows, if they need not be read. `about` are the
-    fields of the dataset that the table says itself.
+    of numbers, or one list column, or of what `raw` says; `held` are those of all rows, if they need not be
+    read. `about` are the fields of the dataset that the table says itself.
     """
+    raw = RawFeatures() if raw is None else raw
     codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "group")}
     group_names = None if about is None else about["group_names"]
-    parts, location = _read_parts(table, codes, label, features if held is None else [], group_names)
-    values = _stacked([rows.pop("features") for rows in parts], table.file) if held is None else held
-    rows = joined(parts)
+    batches, location = _read_parts(table, codes, label, features if held is None else [], group_names, raw)
+    values = _stacked([rows.pop("features") for rows in batches], table.file) if held is None else held
+    kinds: dict[str, Any] = {}
+    if held is None:
+        values, kinds = raw.in_order(values, features)
+    rows = joined(batches)
     if table.is_text and "doc_id" in rows:
         rows["doc_id"] = as_integers(rows["doc_id"])
-    one_list = np.zeros(rows["row"].size, dtype=np.int64)
-    query = rows.get("query_id", one_list)
+    zeros = np.zeros(rows["row"].size, dtype=np.int64)
+    query = rows.get("query_id", zeros)
     order, offsets, _ = rows_in_lists(rows.get("list", query))
     values, rows = values[order], {name: column[order] for name, column in rows.items()}
     query, located = query[order], replace(location, numbers=rows["row"])
@@ -186,7 +209,12 @@ def lists_of(
         group_names = sorted(codes["group"].texts.to_list())
     code = [*map(list(group_names).index, codes["group"].texts), UNKNOWN_GROUP]
     prefixed = all(name.startswith(FEATURE_PREFIX) for name in features)
+    if about is not None and kinds.get("category_names"):
+        values = with_categories(
+            values, about["feature_names"], kinds["category_names"], about["category_names"]
+        )
     fields = about or {
+        **kinds,
         "group_names": group_names,
         "feature_names": ()
         if features == [LIST_COLUMN]
@@ -216,42 +244,45 @@ def _read_parts(
     label: str | None,
     features: list[str],
     group_names: Sequence[str] | None,
+    raw: RawFeatures,
 ) -> tuple[list[Columns], Location]:
     """Return the checked rows of each batch, and the last location; only a dataset may have no rows."""
     names = [*OTHER_COLUMNS, *([label] if label else ()), *features]
-    wanted = [name for name in names if name in table.schema.names]
-    parts, location = [], Location()
-    for batch, location in table.batches(wanted):
-        parts.append(_checked(batch, location, codes, label, features, group_names))
-    if not parts and group_names is None:
+    present = [name for name in names if name in table.schema.names]
+    batches, location = [], Location()
+    for batch, location in table.batches(present):
+        batches.append(_checked(batch, location, codes, label, features, group_names, raw))
+    if not batches and group_names is None:
         raise InputError("has no rows", file=table.file)
-    if not parts:
-        empty = {name: pa.array([], table.schema.field(name).type) for name in wanted}
-        parts = [_checked(empty, location, codes, label, features, group_names)]
-    return parts, location
+    if not batches:
+        empty = {name: pa.array([], table.schema.field(name).type) for name in present}
+        batches = [_checked(empty, location, codes, label, features, group_names, raw)]
+    return batches, location
 
 
-def _stacked(parts: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
+def _stacked(tables: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
     """Return the features of all rows; those of each part are freed once they are copied."""
-    if len({part.shape[1] for part in parts}) > 1:
+    if len({table.shape[1] for table in tables}) > 1:
         raise InputError("the number of features differs between rows", file=file, column=LIST_COLUMN)
-    if len(parts) == 1:
-        return parts[0]
-    features = np.empty((sum(part.shape[0] for part in parts), parts[0].shape[1]), dtype=np.float32)
-    for start in np.cumsum([0, *(part.shape[0] for part in parts)])[:-1].tolist():
-        part = parts.pop(0)
-        features[start : start + part.shape[0]] = part
+    if len(tables) == 1:
+        return tables[0]
+    features = np.empty((sum(table.shape[0] for table in tables), tables[0].shape[1]), dtype=np.float32)
+    for start in np.cumsum([0, *(table.shape[0] for table in tables)])[:-1].tolist():
+        table = tables.pop(0)
+        features[start : start + table.shape[0]] = table
     return features
 
 
-def _feature_columns(table: Table, label: str) -> list[str]:
+def _feature_columns(table: Table, label: str, categories: Sequence[str] = ()) -> list[str]:
     if LIST_COLUMN in table.schema.names:
         return [LIST_COLUMN]
     others = [field for field in table.own_fields if field.name not in (*OTHER_COLUMNS, label)]
     for field in others:
-        if not table.is_text and not columns.is_number(field.type):
-            problem = f"a feature must be a number, not {field.type}; leave the column out or encode it"
-            raise InputError(problem, file=table.file, column=field.name)
+        if not table.is_text and not columns.is_number(field.type) and field.name not in categories:
+            problem = (
+                f"a feature must be a number, not {field.type}; name it in {{categories}}, or leave it out"
+            )
+            raise InputError(problem, file=table.file, column=field.name, options=["categories"])
     if not others:
         problem = "the column is missing, and there is no other column of numbers to use as a feature"
         raise InputError(problem, file=table.file, column=LIST_COLUMN)
@@ -265,6 +296,7 @@ def _checked(
     label: str | None,
     features: list[str],
     group_names: Sequence[str] | None,
+    raw: RawFeatures,
 ) -> Columns:
     """Return the rows of a batch, with codes for ids and groups."""
     size = len(next(iter(batch.values()), ()))
@@ -284,7 +316,7 @@ def _checked(
             rows["relevance"] = relevance.astype(np.float32)
         wrong = ~(np.isfinite(rows["relevance"]) & (relevance >= 0))
         location.check(wrong, "must be finite and 0 or more", label, relevance)
-    rows["features"] = columns.feature_table({name: batch[name] for name in features}, size, location)
+    rows["features"] = raw.table({name: batch[name] for name in features}, size, location)
     return rows
 
 

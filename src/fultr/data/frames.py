@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fultr.data.categories import category_texts
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.data.ids import UNKNOWN_GROUP, Ids, text_series
 from fultr.data.propensity import NOT_SHOWN
@@ -127,5 +128,12 @@ def feature_columns(data: RankingDataset, table: NDArray[np.float32], form: str)
     """Return rows of features as one list column ("list"), or as a column for each ("columns")."""
     if form == "list":
         return {LIST_COLUMN: pl.Series(table, dtype=pl.Array(pl.Float32, table.shape[1]))}
-    names = [FEATURE_PREFIX + name for name in data.feature_names]
-    return {name: table[:, column] for column, name in enumerate(names)}
+    columns: dict[str, Any] = {}
+    for column, name in enumerate(data.feature_names):
+        values: Any = table[:, column]
+        if name in data.category_names:
+            values = pl.Series(category_texts(values, data.category_names[name]), dtype=pl.String)
+        elif data.allows_missing:
+            values = pl.Series(values).fill_nan(None)
+        columns[FEATURE_PREFIX + name] = values
+    return columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fultr.arguments import Progress
@@ -28,6 +29,8 @@ def load_dataset(
     seed: int = 0,
     group: str | None = None,
     groups: int | None = None,
+    categories: Sequence[str] = (),
+    keep_missing: bool = False,
     progress: Progress | None = None,
 ) -> RankingDataset:
     """Return the dataset that a name or a path stands for.
@@ -46,6 +49,8 @@ def load_dataset(
         The groups of German Credit, as `german_credit` describes them.
     groups
         The number of groups, for MSLR and synthetic data.
+    categories, keep_missing
+        How the features of a table are read; see `read_dataset`.
     progress
         Called with how much of a file has been read, and with its size.
 
@@ -69,7 +74,7 @@ def load_dataset(
             mslr(folder, seed=seed, groups=2 if groups is None else groups, progress=progress), split
         )
     _refuse(text, groups=groups, split=split)
-    return studios() if text == "studios" else _read(text, progress)
+    return studios() if text == "studios" else _read(text, progress, categories, keep_missing=keep_missing)
 
 
 def _part(splits: DataSplits, split: str | None) -> RankingDataset:
@@ -84,13 +89,16 @@ def _refuse(source: str, **arguments: object) -> None:
             raise InputError(f"'{source}' {what}", column=name, value=value)
 
 
-def _read(text: str, progress: Progress | None) -> RankingDataset:
+def _read(
+    text: str, progress: Progress | None, categories: Sequence[str] = (), *, keep_missing: bool = False
+) -> RankingDataset:
     path = Path(text)
     ending = path.suffix.lower()
     if ending in LETOR_ENDINGS:
         return read_letor(existing_file(path), progress=progress)
     if ending in TABLE_ENDINGS:
-        return read_dataset(existing_file(path), progress=progress)
+        file = existing_file(path)
+        return read_dataset(file, categories=categories, keep_missing=keep_missing, progress=progress)
     if text and path.is_dir():
         raise InputError(f"is a folder; for a fold of MSLR write mslr:{text}", file=text)
     if text and path.exists():

@@ -15,6 +15,7 @@ from fultr.errors import InputError
 from fultr.estimators import Evidence, evidence_from_relevance, merit_evidence
 from fultr.evaluation.contributions import Ranker
 from fultr.logs.frames import is_frame, source_of_frame
+from fultr.policy.feature_encoding import reading_options
 
 if TYPE_CHECKING:
     from fultr.expectation.exact import Accuracy
@@ -40,8 +41,10 @@ def checked_source(data: object, *policies: object) -> Source:
     if isinstance(data, Source):
         return data
     if is_frame(data):
-        names = (getattr(policy, "feature_names_in_", None) for policy in policies)
-        return source_of_frame(data, [list(map(str, known)) for known in names if known is not None])
+        trained = [policy for policy in policies if hasattr(policy, "feature_names_in_")]
+        names = [list(map(str, policy.feature_names_in_)) for policy in trained]
+        encodings = [policy.encoding_ for policy in trained if hasattr(policy, "encoding_")]
+        return source_of_frame(data, names, options=reading_options(encodings))
     problem = "must be a RankingDataset with relevance, a ClickLog, a Counts, or a frame of one"
     raise InputError(problem, column="data", value=type(data).__name__)
 

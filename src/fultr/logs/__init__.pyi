@@ -1,15 +1,8 @@
-from .aggregated import (
-    AGGREGATED,
-    ASSUMPTION,
-    COUNT_COLUMNS,
-    OPTIONAL_COUNT_COLUMNS,
-    read_aggregated_log,
-    write_aggregated_log,
-)
+from .aggregated import AGGREGATED, ASSUMPTION, COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS, read_aggregated_log
 from .features import choose_features, is_numbered, with_features
-from .frames import features_of_policies
+from .frames import categories_among, features_of_policies
 from .inspection import Finding, inspect_columns, inspect_dataset, inspect_log
-from .lightgbm import lightgbm_table, write_lightgbm_log
+from .lightgbm import lightgbm_table
 from .metadata import LOG
 from .nested import nested_table
 from .reading import LogOptions, OpenedLog, count, read_impressions, read_log
@@ -31,6 +24,7 @@ __all__ = [
     "LogOptions",
     "LogPart",
     "OpenedLog",
+    "categories_among",
     "choose_features",
     "count",
     "features_of_policies",
@@ -47,7 +41,5 @@ __all__ = [
     "split_log",
     "ubi_table",
     "with_features",
-    "write_aggregated_log",
-    "write_lightgbm_log",
     "write_log",
 ]

@@ -14,16 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fultr.data.categories import RawFeatures
 from fultr.data.click_log import ClickLog, Source
-from fultr.data.columns import LIST_COLUMN
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.data.counts import Counts
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, label_of, labelled_dataset, lists_of
 from fultr.data.table_files import Table, table_of
 from fultr.errors import InputError
-from fultr.logs.features import ALIASES, wanted_columns, with_features
+from fultr.logs.features import ALIASES, expected_columns, with_features
 from fultr.logs.metadata import ITEMS, LOG
-from fultr.logs.reading import count, read_log
+from fultr.logs.reading import LogOptions, count, read_log
 
 CLICK_COLUMNS = {"impression_id", "click"}
 """The columns by which a table is known as a click log."""
@@ -57,60 +58,91 @@ def is_frame(given: object) -> bool:
 
 def items_of(
     given: Any,
-    wanted: Sequence[str],
+    expected: Sequence[str],
     *,
     in_lists: bool,
     with_relevance: bool = False,
     with_groups: bool = False,
+    categories: Sequence[str] = (),
+    keep_missing: bool = False,
+    encoded: Sequence[str] = (),
 ) -> GivenItems:
-    """Return items with the features that a policy knows by the names `wanted`.
+    """Return items with the features that a policy knows by the names `expected`.
 
-    Bare features, rows x d, are in the order of `wanted`, and one list. With `in_lists`, the rows of a query
-    of a frame are one list, or all of them if there is no query; a log has no such lists. Otherwise each row
-    of a frame stands for itself, with its group if that is asked for.
+    Bare features, rows x d, are in the order of `expected`, and one list. With `in_lists`, the rows of a
+    query of a frame are one list, or all rows if there is no query; a log has no such lists. Otherwise each
+    row is an item by itself, with its group if `with_groups` says so. `categories` are the features that hold
+    some, and missing features are an error without `keep_missing`. A dataset may also have its features
+    `encoded` for the policy already.
     """
     if isinstance(given, RankingDataset):
-        return GivenItems(with_features(given, wanted))
+        is_encoded = given.feature_names == tuple(encoded)
+        return GivenItems(given if is_encoded else with_features(given, expected))
     if isinstance(given, (ClickLog, Counts)):
         raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
     if not is_frame(given):
         table = np.asarray(given)
         if table.ndim != 2:
             raise InputError("features must be rows x features", column="X", value=table.shape)
-        return GivenItems(with_features(RankingDataset(given, [0, table.shape[0]]), wanted))
+        if not categories or table.shape[1] != len(expected):
+            lists = RankingDataset(given, [0, table.shape[0]], allows_missing=keep_missing)
+            return GivenItems(with_features(lists, expected))
+        given = {name: table[:, column].tolist() for column, name in enumerate(expected)}
     frame = _with_our_names(table_of(given))
-    features, label = wanted_columns(frame, wanted), label_of(frame) if with_relevance else None
+    features, label = expected_columns(frame, expected), label_of(frame) if with_relevance else None
     if in_lists:
         require_items(frame)
     else:
         used = (*features, label, "group" if with_groups else None)
         frame = replace(frame, schema=pa.schema([field for field in frame.schema if field.name in used]))
-    data, order = lists_of(frame, features, label)
-    return GivenItems(with_features(data, wanted), order)
+    raw = RawFeatures(categories_among(features, categories), allows_missing=keep_missing)
+    data, order = lists_of(frame, features, label, raw=raw)
+    return GivenItems(with_features(data, expected), order)
 
 
-def source_of_frame(frame: Any, wanted: Sequence[Sequence[str]] = (), *, impressions: bool = False) -> Source:
+def categories_among(columns: Sequence[str], categories: Sequence[str]) -> list[str]:
+    """Return the columns of features that hold categories, known by name with or without `feature_`."""
+    bare = {name.removeprefix(FEATURE_PREFIX) for name in categories}
+    return [column for column in columns if column.removeprefix(FEATURE_PREFIX) in bare]
+
+
+def source_of_frame(
+    frame: Any,
+    expected: Sequence[Sequence[str]] = (),
+    *,
+    impressions: bool = False,
+    options: LogOptions | None = None,
+) -> Source:
     """Return the labelled lists or the log that a frame holds.
 
     With `relevance` (or `label`) and no clicks it holds labelled lists; else it must be a log, of which
-    `impressions` keeps the single ones. `wanted` are the features that policies know, by name; by default
-    those of `fultr.count` and `read_dataset`.
+    `impressions` keeps the single ones. `expected` are the features that policies know, by name; by default
+    those of `fultr.count` and `read_dataset`. `options` are those of `fultr.count`.
     """
+    options = options or {}
     table = _with_our_names(table_of(frame))
-    features = features_of_policies(table, wanted)
+    features = features_of_policies(table, expected)
     if not set(table.schema.names) >= CLICK_COLUMNS and label_of(table) is not None:
-        return labelled_dataset(table) if features is None else lists_of(table, features, label_of(table))[0]
+        categories, keep_missing = options.get("categories", ()), options.get("keep_missing", False)
+        if features is None:
+            return labelled_dataset(table, categories, keep_missing=keep_missing)
+        raw = RawFeatures(categories_among(features, categories), allows_missing=keep_missing)
+        return lists_of(table, features, label_of(table), raw=raw)[0]
     try:
-        return read_log(table, features=features) if impressions else count(table, features=features)
+        read = read_log if impressions else count
+        chosen: LogOptions = {**options, "features": features}
+        if features is not None and "categories" in options:
+            chosen["categories"] = categories_among(features, options["categories"])
+        return read(table, **chosen)
     except InputError as error:
         raise error.adding(" (as an argument of fultr.count)") if error.options else error from None
 
 
-def features_of_policies(table: Table, wanted: Sequence[Sequence[str]]) -> list[str] | None:
+def features_of_policies(table: Table, expected: Sequence[Sequence[str]]) -> list[str] | None:
     """Return the columns with the features that policies know by name; None if there are no policies."""
-    if not wanted:
+    if not expected:
         return None
-    features = list(dict.fromkeys(name for names in wanted for name in wanted_columns(table, names)))
+    features = list(dict.fromkeys(name for names in expected for name in expected_columns(table, names)))
     return [LIST_COLUMN] if LIST_COLUMN in features else features
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +13,25 @@ from fultr.data.click_log import ClickLog
 from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN
 from fultr.data.counts import Counts
 from fultr.data.metadata import damaged_metadata, plain_fields, read_fields
+from fultr.data.table_files import Table
 from fultr.errors import InputError
 
 LOG = "click-log"
+
+SAME_IN_ALL = (
+    "position_bias",
+    "noise",
+    "empties_dropped",
+    "feature_names",
+    "group_columns",
+    "category_names",
+    "allows_missing",
+)
+"""What the files of one log must say alike."""
+
 ITEMS = "items"
+FILE_NAME = re.compile(r"(?!\.\.?$)[^/\\\0]{1,255}")
+"""A name of a file in the same folder."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +53,8 @@ class LogMetadata:
     invented: tuple[str, ...] = ()
     text_ids: tuple[str, ...] = ()
     items: dict[str, str] | None = None
+    category_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    allows_missing: bool = False
 
     @classmethod
     def of(cls, log: ClickLog | Counts, invented: Sequence[str], *, with_features: bool) -> LogMetadata:
@@ -53,6 +71,8 @@ class LogMetadata:
             group_names=data.group_names,
             feature_names=data.feature_names if with_features else (),
             group_columns=data.group_columns if with_features else (),
+            category_names=data.category_names if with_features else {},
+            allows_missing=data.allows_missing and with_features,
             invented=tuple(invented),
             text_ids=tuple(name for name, ids in named.items() if ids is not None and ids.dtype.kind == "T"),
         )
@@ -68,13 +88,15 @@ class LogMetadata:
         if content.get("kind", LOG) != LOG:
             raise InputError(f"holds no click log but a {content['kind']}", file=file)
         fields = read_fields(content, cls.__annotations__, file, optional=True)
-        items = fields.get("items")
+        items, width = fields.get("items"), len(fields.get("feature_names", ()))
         if items is not None and not (
             set(items) == {"file", "sha256"}
             and all(isinstance(value, str) for value in items.values())
-            and Path(items["file"]).name == items["file"]
+            and FILE_NAME.fullmatch(items["file"])
         ):
             raise damaged_metadata("items", file)
+        if not all(0 <= column < width for column in fields.get("group_columns", ())):
+            raise damaged_metadata("group_columns", file)
         return cls(**fields)
 
     @classmethod
@@ -82,12 +104,12 @@ class LogMetadata:
         """Return what several files say together; they must have one click model and the same features."""
         first, first_file = given[0]
         for other, file in given[1:]:
-            for name in ("position_bias", "noise", "empties_dropped", "feature_names", "group_columns"):
+            for name in SAME_IN_ALL:
                 if getattr(other, name) != getattr(first, name):
                     problem = f"its {name} is not that of {first_file}; count the files one by one"
                     raise InputError(problem, file=file)
             if {"query_id", "doc_id"}.intersection((*first.invented, *other.invented)):
-                problem = "it was written without ids, so that it cannot be told which lists are the same"
+                problem = "it was written without ids, without which equal lists cannot be found"
                 raise InputError(problem, file=file)
         if len(given) == 1:
             return first
@@ -102,11 +124,21 @@ class LogMetadata:
             text_ids=tuple(sorted({name for other, _ in given for name in other.text_ids})),
         )
 
+    def category_columns(self, table: Table) -> list[str]:
+        """Return the columns of a table that fultr wrote categories into, by their names."""
+        names = table.schema.names
+        return [FEATURE_PREFIX + name for name in self.category_names if FEATURE_PREFIX + name in names]
+
+    def listed_categories(self, columns: Sequence[str], width: int) -> dict[str, Any]:
+        """Return the names of categories whose codes stand in lists of features that fultr wrote."""
+        listed = tuple(columns) == (LIST_COLUMN,) and len(self.feature_names) == width
+        return {"category_names": self.category_names} if listed and self.category_names else {}
+
     def dataset_fields(self, columns: Sequence[str], width: int) -> dict[str, Any]:
         """Return the fields of the dataset, given the columns that hold the features.
 
-        The names that were written are those of the features only if the features are still the same ones:
-        others may have been asked for, or stand in another table.
+        The names that were written hold only if the features are the ones that were written: the caller may
+        have chosen others, or they may be in another table.
         """
         names: tuple[str, ...] = tuple(name.removeprefix(FEATURE_PREFIX) for name in columns)
         if names == (LIST_COLUMN,):

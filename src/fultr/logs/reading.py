@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress, names_of
 from fultr.click_model import ClickNoise, PositionBias
+from fultr.data.categories import RawFeatures
 from fultr.data.click_log import ClickLog, Planted
 from fultr.data.counts import CountedFile, Counts
 from fultr.data.counts_files import holds_counts, read_counts
@@ -37,6 +38,8 @@ class LogOptions(TypedDict, total=False):
     columns: Mapping[str, str] | None
     features: Sequence[str] | None
     exclude: Sequence[str]
+    categories: Sequence[str]
+    keep_missing: bool
     group_names: Sequence[str] | None
     on_conflict: OnConflict
     on_repeat: OnRepeat
@@ -79,6 +82,10 @@ def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
         that is known here. An empty list reads no features at all.
     exclude
         Columns that are no features, though they would be by default.
+    categories
+        Columns of features that hold categories: text, true and false, or integers that are no amounts.
+    keep_missing
+        Keep missing features as they are, for a policy to fill in (`FairRanker(missing=)`); else an error.
     group_names
         The groups there are; another one in the table is then an error.
     on_conflict
@@ -95,7 +102,7 @@ def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
         The click model that belongs to the log, if the file does not say it, and whether impressions without
         a click are missing.
     on_features
-        Called with the columns of the log that are taken for features only since they hold numbers.
+        Called with the columns of the log that are features only because they hold numbers.
     progress
         Called with how much of a file has been read, and with its size, 0 if that is not known.
 
@@ -118,7 +125,7 @@ def _counted_already(source: Any) -> tuple[list[Counts], Any]:
         source = files_of([source]) if is_address(source) or not Path(source).is_file() else [source]
     if not isinstance(source, Sequence) or isinstance(source, Table):
         return [], source
-    if not all(isinstance(one, (str, Path)) for one in source):
+    if not all(isinstance(name, (str, Path)) for name in source):
         return [], source
     files = files_of(source)
     is_counts = [holds_counts(file) for file in files]
@@ -214,7 +221,7 @@ class OpenedLog:
         for table in self.tables if len(self.tables) > 1 else ():
             # the numbers of rows; parts of a log that fultr wrote have numbers of the whole log
             if table.names and "impression_id" in table.metadata.get("invented", ()):
-                problem = "its impressions have no ids, so that those of several tables cannot be told apart"
+                problem = "its impressions have no ids, so those of several tables cannot be separated"
                 raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
         documents = self._documents(about)
         renamed = dict(options.get("columns") or {})
@@ -222,7 +229,10 @@ class OpenedLog:
         context = options.get("context")
         used = [*renamed.values(), *of_columns, *([context] if context else ())]
         where = (documents or self.tables)[0]
-        chosen = find_features(where, options.get("features"), options.get("exclude", ()), used)
+        categories = options.get("categories")
+        if categories is None:
+            categories = self.about.category_columns(where)
+        chosen = find_features(where, options.get("features"), options.get("exclude", ()), used, categories)
         self.features = chosen.names
         on_features = options.get("on_features")
         if chosen.by_type and not documents and on_features is not None:
@@ -243,6 +253,10 @@ class OpenedLog:
             of_impressions=of_impressions or {},
             keep_impressions=keep_impressions,
             on_repeat=options.get("on_repeat", "error"),
+            raw=RawFeatures(
+                chosen.categories,
+                allows_missing=options.get("keep_missing", False) or self.about.allows_missing,
+            ),
         )
         self.collector = ItemCollector(
             self.reader, options.get("on_conflict", "error"), documents, self.features, group
@@ -254,7 +268,7 @@ class OpenedLog:
         return self.tables[0].file
 
     def _documents(self, about: Sequence[tuple[LogMetadata, str | Path | None]]) -> list[Table]:
-        """Return the tables of documents: those asked for, or the ones that were written with the log."""
+        """Return the tables of documents: the given ones, or those that were written with the log."""
         given, features = self.options.get("items"), self.options.get("features")
         if given is not None:
             return tables_of(given)
@@ -279,7 +293,7 @@ class OpenedLog:
             raise error.about(file, error.row, shown) from None
 
     def tally(self, keep: list[Columns] | None = None) -> Tally:
-        """Count the whole log; `keep` gets all rows but their features, if they are wanted, too."""
+        """Count the whole log; all rows, without their features, are added to `keep` if it is given."""
         running = RunningTally()
 
         def clear() -> None:
@@ -291,15 +305,15 @@ class OpenedLog:
 
         def use(given: Columns) -> tuple[Tally, Columns | None, Columns]:
             block = self.reader.without_repeats(given)
-            kept = {name: values for name, values in block.items() if name != "features"}
-            return self.reader.tally(block), self.collector.part(block), kept
+            without_features = {name: values for name, values in block.items() if name != "features"}
+            return self.reader.tally(block), self.collector.statements_of(block), without_features
 
         with self.named_errors():
-            for counted, part, kept in self.reader.read(use, clear):
+            for counted, items, without_features in self.reader.read(use, clear):
                 running.add(counted)
-                self.collector.add(part)
+                self.collector.add(items)
                 if keep is not None:
-                    keep.append(kept)
+                    keep.append(without_features)
             tally = running.result()
             if tally is None:
                 raise InputError("the log has no rows")
@@ -312,6 +326,9 @@ class OpenedLog:
         options, about = self.options, self.about
         with self.named_errors():
             items, group_names = self.collector.items(tally)
+            width = items.features.shape[1]
+            features, kinds = self.reader.raw.in_order(items.features, self.features if width else ())
+            items = items._replace(features=features)
             return counts_in_order(
                 tally,
                 self.reader.queries,
@@ -319,7 +336,9 @@ class OpenedLog:
                 items,
                 dataset={
                     "group_names": group_names,
-                    **about.dataset_fields(self.features, items.features.shape[1]),
+                    **about.dataset_fields(self.features, width),
+                    **kinds,
+                    **about.listed_categories(self.features, width),
                 },
                 context_values=self.reader.contexts.texts.to_list() if options.get("context") else (),
                 context_name=options.get("context") or "",

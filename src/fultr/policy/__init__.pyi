@@ -1,5 +1,6 @@
 from .drawn_rankings import DrawnRankings, exposure_shares
 from .entropy import RankingEntropy, ranking_entropy, softmax_entropy
+from .feature_encoding import FeatureEncoding, reading_options, sentence_of_unknown
 from .log_prob import log_prob_of_positions, ranking_log_prob
 from .plackett_luce import cut_positions, rank_positions, sample_positions
 from .policies import (
@@ -21,6 +22,7 @@ from .trees import SummedScorer, Trees, TreeScorer
 __all__ = [
     "TABLE_ENDINGS",
     "DrawnRankings",
+    "FeatureEncoding",
     "FixedScorer",
     "GroupBlind",
     "LinearScorer",
@@ -50,8 +52,10 @@ __all__ = [
     "ranking_entropy",
     "ranking_log_prob",
     "read_scored",
+    "reading_options",
     "rotated_positions",
     "sample_positions",
+    "sentence_of_unknown",
     "softmax_entropy",
     "write_rankings",
 ]

@@ -19,16 +19,19 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import LIST_COLUMN, Location, arrow_ids, feature_table, require_columns
+from fultr.data.categories import RawFeatures
+from fultr.data.columns import FEATURE_PREFIX, LIST_COLUMN, Location, arrow_ids, require_columns
 from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, lists_of
 from fultr.data.fields import numbered_names
 from fultr.data.ids import UNKNOWN_GROUP, Ids
+from fultr.data.metadata import read_fields
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.features import matching_columns, wanted_columns
-from fultr.logs.frames import require_items
+from fultr.logs.features import expected_columns
+from fultr.logs.frames import categories_among, require_items
+from fultr.logs.reading import LogOptions
 from fultr.policy.ranking_formats import RankingFormat
 
 RANKINGS = "table of rankings"
@@ -45,12 +48,17 @@ ROWS_A_GROUP = 1 << 17
 RUN = "fultr"
 """What the run tags of a TREC file start with; the number of the sample follows."""
 
-Scores = Callable[[NDArray[np.float32]], NDArray[np.float64]]
-"""From features (rows x features) to a score for each row."""
+Scores = Callable[[RankingDataset], NDArray[np.float64]]
+"""From lists to a score for each row."""
 
 
 def read_scored(
-    path: str | Path, wanted: Sequence[str], score: Scores, *, progress: Progress | None = None
+    path: str | Path,
+    wanted: Sequence[str],
+    score: Scores,
+    *,
+    options: LogOptions | None = None,
+    progress: Progress | None = None,
 ) -> RankingDataset:
     """Read the items of a table, of any order, with their score as the only feature.
 
@@ -63,7 +71,9 @@ def read_scored(
     wanted
         The features that `score` takes, by name; see `matching_columns`.
     score
-        Called with the features of some rows at a time.
+        Called with some rows at a time, as one list that has the features and nothing else.
+    options
+        How features are read: `categories` and `keep_missing` of `fultr.count`.
     progress
         Called with how much of the table has been read, and with its size.
     """
@@ -74,23 +84,34 @@ def read_scored(
     if table.metadata.get("kind") == KIND and "list" in keys:
         keys.setdefault("query_id", "list")  # of data without query ids, where each list is a query
     require_columns(list(keys), ["query_id"], file)
-    return lists_of(_scored(table, keys, wanted, score), [LIST_COLUMN], None)[0]
+    return lists_of(_scored(table, keys, wanted, score, options or {}), [LIST_COLUMN], None)[0]
 
 
-def _scored(table: Table, keys: dict[str, str], wanted: Sequence[str], score: Scores) -> Table:
+def _scored(
+    table: Table, keys: dict[str, str], wanted: Sequence[str], score: Scores, options: LogOptions
+) -> Table:
     """Return a table with one feature, the score."""
-    columns, listed = wanted_columns(table, wanted), table.metadata.get("feature_names")
+    columns, listed = expected_columns(table, wanted), table.metadata.get("feature_names")
+    raw = RawFeatures(
+        categories_among(columns, options.get("categories", ())),
+        allows_missing=options.get("keep_missing", False),
+    )
 
     def scores_of(batch: Batch, rows: int, location: Location) -> NDArray[np.float32]:
         scores = np.empty(rows, dtype=np.float32)
         for start in range(0, rows, ROWS_AT_ONCE):
             block = {name: batch[name].slice(start, ROWS_AT_ONCE) for name in columns}
             size = min(ROWS_AT_ONCE, rows - start)
-            features = feature_table(block, size, replace(location, first_row=location.first_row + start))
+            features = raw.table(block, size, replace(location, first_row=location.first_row + start))
+            features, kinds = raw.in_order(features, columns)
+            names = columns
             if columns == [LIST_COLUMN]:
-                present = listed if isinstance(listed, list) else numbered_names(features.shape[1])
-                features = features[:, matching_columns(present, wanted, table.file)]
-            scores[start : start + size] = score(features)
+                names = listed if isinstance(listed, list) else list(numbered_names(features.shape[1]))
+                kinds |= read_fields(table.metadata, ["category_names"], table.file)
+            bare = [name.removeprefix(FEATURE_PREFIX) for name in names]
+            scores[start : start + size] = score(
+                RankingDataset(features, [0, size], feature_names=bare, **kinds)
+            )
         return scores
 
     def batches(_names: list[str]) -> Iterator[tuple[Batch, Location]]:

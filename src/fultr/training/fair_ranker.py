@@ -23,6 +23,7 @@ from fultr.training.overlap import query_digests
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.ranker import KnownScores, TrainableRanker
+from fultr.training.settings import NATIVE_MODELS
 from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
 from fultr.training.tree_settings import TreeSettings
@@ -82,6 +83,12 @@ class FairRanker(TrainableRanker):
         "doubly_robust", clipped weights with a regression in place of what the clip takes away.
     group_blind
         Hide all columns derived from the group attribute from the scorer.
+    missing
+        What to make of missing features: "mean", that of the training; "indicator", the mean and a further
+        column that says so. By default they are an error. The policy does it, in training and ever after.
+    categories
+        Columns of a frame to be trained on whose features are categories; data that was read before brings
+        its own. The scorer gets a column of 0 and 1 for each category of the training.
     l2
         What |parameters|^2 / 2 costs: several numbers to choose from, as by default, or one. With several,
         the most useful policy is found first, with the temperature that suits it, and trained for fairness
@@ -137,6 +144,8 @@ class FairRanker(TrainableRanker):
         clip: float | None = None,
         evidence: str = "ips",
         group_blind: bool = False,
+        missing: str | None = None,
+        categories: Sequence[str] | None = None,
         l2: float | Sequence[float] | None = None,
         entropy_weight: float | None = None,
         scale_features: bool | None = None,
@@ -163,6 +172,8 @@ class FairRanker(TrainableRanker):
         self.clip = clip
         self.evidence = evidence
         self.group_blind = group_blind
+        self.missing = missing
+        self.categories = categories
         self.l2 = l2
         self.entropy_weight = entropy_weight
         self.scale_features = scale_features
@@ -175,6 +186,11 @@ class FairRanker(TrainableRanker):
     def needs_impressions(self) -> bool:
         """Whether it learns as the paper does, from batches of impressions."""
         return self.protocol == "paper"
+
+    @property
+    def needs_one_hot(self) -> bool:
+        """Whether categories must become columns of 0 and 1."""
+        return not (isinstance(self.model, str) and self.model in NATIVE_MODELS)
 
     @property
     def is_cross_fitted(self) -> bool:

@@ -17,6 +17,7 @@ from fultr.arguments import checked_number, number_array
 from fultr.errors import InputError
 from fultr.files import write_text
 from fultr.plots import draw_frontier, frontier_on, new_axes
+from fultr.policy.feature_encoding import FeatureEncoding
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.cross_fitting import CrossFit, Policies
 from fultr.training.fair_ranker import FairRanker, train_all_as_paper
@@ -66,6 +67,8 @@ class Frontier:
         What it was trained on.
     evidence
         By which its impressions are known again; see `training_evidence`.
+    encoding
+        What the policies make of features as they are given.
     """
 
     def __init__(
@@ -75,12 +78,14 @@ class Frontier:
         ranker: FairRanker,
         ready: Prepared,
         evidence: tuple[str, ...] | None = None,
+        encoding: FeatureEncoding | None = None,
     ) -> None:
         self.points = tuple(points)
         self._policies = [(some, number) for some in policies for number in range(len(some))]
         self._ranker = ranker
         self._ready = ready
         self._evidence = evidence
+        self._encoding = encoding
 
     @property
     def chosen(self) -> tuple[FrontierPoint, ...]:
@@ -136,7 +141,10 @@ class Frontier:
         if not policies.start.is_trained:
             made.set_params(l2=point.l2)
         made.training_evidence_ = self._evidence
-        return made.set_choice(self._ready, policies.choice(number))
+        made.set_choice(self._ready, policies.choice(number))
+        if self._encoding is not None:
+            made.set_encoding(self._encoding)
+        return made
 
     def _policy_of(self, point: FrontierPoint) -> tuple[Policies, int]:
         return self._policies[self.points.index(point)]
@@ -220,14 +228,14 @@ def sweep(
     base.set_params(fairness_weight=float(weights[0]), seed=int(seeds[0]))
     if l2 is not None:
         base.set_params(l2=l2)
-    impressions = base.needs_impressions
-    aside = None if valid is None else source_of(valid, impressions=impressions)
-    source = source_of(X, impressions=impressions)
+    aside = None if valid is None else source_of(valid, reading=base.reading())
+    source = source_of(X, reading=base.reading())
     evidence = training_evidence(source, aside)
+    encoding, source, aside = base.encoded(source, aside)
     ready = base.prepare(source, aside)
     policies = [_train(base, ready, weights, int(seed), len(seeds) > 1, checkpoints, watch) for seed in seeds]
     points = [point for some in policies for point in _points(some)]
-    return Frontier(points, policies, base, ready, evidence)
+    return Frontier(points, policies, base, ready, evidence, encoding)
 
 
 def _train(

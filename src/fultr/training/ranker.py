@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
@@ -15,15 +16,22 @@ from torch import nn
 from fultr.click_model import PositionBias
 from fultr.data import RankingDataset, Source
 from fultr.data.fields import check_dense
-from fultr.errors import InputError
+from fultr.errors import FultrWarning, InputError
 from fultr.evaluation import Evaluation, evaluate
 from fultr.logs.frames import GivenItems, items_of
 from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
+from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
 from fultr.training.settings import check_settings
-from fultr.training.sources import lists_with_groups, source_of
+from fultr.training.sources import (
+    SourceReading,
+    check_categories,
+    encoded_validation,
+    lists_with_groups,
+    source_of,
+)
 
 
 class KnownScores(ScoredPolicy):
@@ -49,6 +57,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     recognises queries and impressions that training or validation saw.
     """
 
+    missing: str | None = None
+    categories: Sequence[str] | None = None
     training_evidence_: tuple[str, ...] | None = None
     offsets_: dict[str, float] = {}  # noqa: RUF012  never changed in place
 
@@ -62,6 +72,11 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def needs_impressions(self) -> bool:
         """Whether it learns from single impressions; others learn from their counts."""
         return False
+
+    @property
+    def needs_one_hot(self) -> bool:
+        """Whether categories must become columns of 0 and 1; some scorers take them as they are."""
+        return True
 
     @property
     def needs_relevance(self) -> bool:
@@ -104,18 +119,37 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         source = source_of(
             X,
             y,
-            impressions=self.needs_impressions,
+            reading=self.reading(),
             qid=qid,
             impression=impression,
             position=position,
             sensitive_features=sensitive_features,
             propensity=propensity,
         )
-        aside = None if valid is None else source_of(valid, impressions=self.needs_impressions)
+        aside = None if valid is None else source_of(valid, reading=self.reading())
         evidence = training_evidence(source, aside)
+        encoding, source, aside = self.encoded(source, aside)
         self.learn(source, aside, **training)
+        self.set_encoding(encoding)
         self.training_evidence_ = evidence
         return self
+
+    def reading(self) -> SourceReading:
+        """Return how frames are read that this is trained on."""
+        return SourceReading(self.needs_impressions, self.categories, self.missing is not None)
+
+    def encoded(self, source: Source, valid: Source | None) -> tuple[FeatureEncoding, Source, Source | None]:
+        """Learn what the policy makes of the features of its training data; return both with them encoded."""
+        check_categories(self.categories, source.data)
+        encoding = FeatureEncoding.of(source.data, self.missing, one_hot=self.needs_one_hot)
+        encoded = source.with_lists(encoding.apply(source.data))
+        return encoding, encoded, None if valid is None else encoded_validation(valid, encoding)
+
+    def set_encoding(self, encoding: FeatureEncoding) -> None:
+        """Set what the policy makes of features as they are given."""
+        self.encoding_ = encoding
+        self.feature_names_in_ = np.array(encoding.names, dtype=object)
+        self.n_features_in_ = len(encoding.names)
 
     @abstractmethod
     def learn(self, source: Source, valid: Source | None) -> Self:
@@ -136,8 +170,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.scorer_: Any = scorer
         self.position_bias_: Any = position_bias
         self.group_names_ = data.group_names
-        self.feature_names_in_ = np.array(data.feature_names, dtype=object)
-        self.n_features_in_ = data.features.shape[1]
+        self.set_encoding(FeatureEncoding.of_encoded(data))
         self.training_queries_ = query_digests(data)
 
     def adopt_from(self, trained: TrainableRanker) -> None:
@@ -169,7 +202,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
     def feature_scores(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the score of each row by its features alone, without the offset of its group."""
-        given = self.items_of(X, in_lists=False)
+        given = self.items_of(X, in_lists=False, warns=False)
         return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
 
     def offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
@@ -230,23 +263,54 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(f"this {type(self).__name__} is not trained yet; call fit first")
         return self.scorer_
 
-    def items_of(self, given: Any, *, in_lists: bool = True) -> GivenItems:
-        """Return items with the features of the training, found by their names.
+    def items_of(self, given: Any, *, in_lists: bool = True, warns: bool = True) -> GivenItems:
+        """Return items with the features that the scorer takes, made of those of the training by name.
 
         A dataset and a frame (pandas, polars, Arrow, a mapping of columns) may have features in any order,
         with or without `feature_` before their names, and other columns besides; one that is missing is an
         error. Bare features, and features without names, must be as many and in the order of the training.
         Rows of a frame that have the same `query_id` (or `qid`) are one list; without it, all rows are.
+        Of categories that the training did not have, a warning says how many there are.
         """
         self.fitted_scorer()
         check_dense(given, "X")
-        return items_of(
+        encoding = self.encoding_
+        found = items_of(
             given,
-            self.known_features,
+            encoding.names,
             in_lists=in_lists,
             with_relevance=self.needs_relevance,
             with_groups=bool(self.offsets_),
+            categories=encoding.categories,
+            keep_missing=encoding.missing is not None,
+            encoded=encoding.output_names,
         )
+        unknown = encoding.unknown(found.data) if warns else {}
+        if unknown:
+            warnings.warn(sentence_of_unknown(unknown, found.data.rows), FultrWarning, stacklevel=3)
+        return found._replace(data=encoding.apply(found.data))
+
+    def unknown_categories(self, X: Any) -> dict[str, dict[str, int]]:  # noqa: N803
+        """Return how many rows have each category that the training did not have, by feature.
+
+        They are scored as average ones.
+        """
+        self.fitted_scorer()
+        encoding = self.encoding_
+        given = items_of(
+            X,
+            encoding.names,
+            in_lists=False,
+            categories=encoding.categories,
+            keep_missing=True,
+            encoded=encoding.output_names,
+        )
+        return encoding.unknown(given.data)
+
+    def get_feature_names_out(self) -> NDArray[Any]:
+        """Return the names of the columns that the scorer gets, which `coef_` is about."""
+        self.fitted_scorer()
+        return np.array(self.encoding_.output_names, dtype=object)
 
     @property
     def known_features(self) -> list[str]:

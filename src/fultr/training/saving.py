@@ -25,6 +25,7 @@ from fultr.policy import (
     Trees,
     TreeScorer,
 )
+from fultr.policy.feature_encoding import EncodedColumn, FeatureEncoding
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.models import ScaledScorer, Scaling
 from fultr.training.policy_files import read_policy_file, write_policy_file
@@ -34,7 +35,15 @@ from fultr.training.tree_settings import TreeSettings
 TREE_ARRAYS = tuple(Trees.none().to_tensors())
 """Names of the arrays of trees."""
 
-ADDED = {"evidence": "ips", "confidence": None, "fairness": "training", "folds": 0, "trees": None}
+ADDED = {
+    "evidence": "ips",
+    "confidence": None,
+    "fairness": "training",
+    "folds": 0,
+    "trees": None,
+    "missing": None,
+    "categories": None,
+}
 """Settings that were added later, and what policies that were saved before have been trained with."""
 
 
@@ -92,7 +101,8 @@ def save(ranker: TrainableRanker, path: str | Path) -> Path:
         "probability": probability,
         "constant": constant,
         "hidden_columns": [int(column) for column in blind],
-        "features": [str(name) for name in ranker.feature_names_in_],
+        "features": list(ranker.encoding_.names),
+        **({} if ranker.encoding_.is_identity else {"encoding": ranker.encoding_.to_dict()}),
         "groups": list(ranker.group_names_),
         "position_bias": None if bias is None else {**bias.to_dict(), "context": context},
         "noise": None if noise is None else noise.to_dict(),
@@ -160,16 +170,17 @@ def _describe(scorer: nn.Module) -> dict[str, Any]:
 def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module: nn.Module | None) -> Any:
     features = _texts(content["features"], "features")
     groups = _texts(content["groups"], "groups")
-    inner = _scorer_of(content["model"], len(features), tensors, module)
+    encoding = _encoding_of(content, features)
+    inputs = len(encoding.output_names)
+    inner = _scorer_of(content["model"], inputs, tensors, module)
     bias = None if content["position_bias"] is None else PositionBias.from_dict(content["position_bias"])
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
     ranker = _untrained(content, inner, bias, noise)
-    ranker.scorer_ = _scaled(content, inner, tensors, len(features))
+    ranker.scorer_ = _scaled(content, inner, tensors, inputs)
     ranker.offsets_ = _offsets(content.get("offsets", {}), groups)
     ranker.position_bias_ = bias
     ranker.group_names_ = tuple(groups)
-    ranker.feature_names_in_ = np.array(features, dtype=object)
-    ranker.n_features_in_ = len(features)
+    ranker.set_encoding(encoding)
     ranker.training_queries_ = tensors["training_queries"]
     if ranker.training_queries_.ndim != 1 or ranker.training_queries_.dtype != np.int64:
         raise InputError("must be a row of integers", column="training_queries")
@@ -187,6 +198,16 @@ def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module
         _tell_of_training(ranker, content, noise)
     ranker.restore()
     return ranker
+
+
+def _encoding_of(content: dict[str, Any], features: list[str]) -> FeatureEncoding:
+    """Return what the policy makes of features; those of most policies stay as they are."""
+    if "encoding" not in content:
+        return FeatureEncoding(tuple(map(EncodedColumn, features)))
+    encoding = FeatureEncoding.from_dict(content["encoding"])
+    if list(encoding.names) != features:
+        raise InputError("must be of the features of the policy", column="encoding")
+    return encoding
 
 
 def _untrained(

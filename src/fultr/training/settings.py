@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fultr.arguments import checked_number, number_array, one_of, whole_number
+from fultr.arguments import checked_number, names_of, number_array, one_of, whole_number
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import check_bias
 from fultr.errors import InputError
 from fultr.evaluation.bootstrap import checked_level
+from fultr.policy.feature_encoding import MISSING
 from fultr.training.task import ESTIMATORS
 from fultr.training.tree_settings import TreeSettings
 
 GOALS = ("fairness_weight", "max_disparity", "min_utility")
 TREES = ("trees", "linear+trees")
 MODELS = ("linear", "mlp", *TREES)
+NATIVE_MODELS: tuple[str, ...] = ()
+"""Models that take categories and missing values as they are: see `fultr.policy.feature_encoding`."""
+
 NAMED_MODELS = ", ".join(f"'{name}'" for name in MODELS)
 SWITCHES = ("utility_ips", "disparity_ips", "group_blind", "scale_features")
 
@@ -92,6 +96,7 @@ def _check_kinds(settings: dict[str, Any]) -> None:
     if not isinstance(model, nn.Module) and model not in MODELS:
         raise InputError(f"must be {NAMED_MODELS} or a torch module", column="model", value=model)
     _check_trees(settings)
+    _check_features(settings)
     check_bias(bias)
     if noise is not None and not isinstance(noise, ClickNoise):
         raise InputError("must be a ClickNoise", column="noise", value=noise)
@@ -105,6 +110,16 @@ def _check_kinds(settings: dict[str, Any]) -> None:
         value = settings[name]
         if not isinstance(value, (bool, np.bool_)) and not (name == "scale_features" and value is None):
             raise InputError("must be True or False", column=name, value=value)
+
+
+def _check_features(settings: dict[str, Any]) -> None:
+    missing, model = settings["missing"], settings["model"]
+    if missing is not None:
+        one_of(missing, "missing", *MISSING)
+    if missing == "native" and not (isinstance(model, str) and model in NATIVE_MODELS):
+        problem = "the model takes no missing values; use 'mean' or 'indicator'"
+        raise InputError(problem, column="missing", value=missing)
+    names_of(settings["categories"] or (), "categories")
 
 
 def _check_trees(settings: dict[str, Any]) -> None:

@@ -4,30 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from fultr.arguments import names_of
 from fultr.click_model import ClickNoise, HasPositionBias, PositionBias
 from fultr.data import ClickLog, Counts, RankingDataset, Source
+from fultr.data.categories import RawFeatures
+from fultr.data.columns import FEATURE_PREFIX, IN_MEMORY, plain, require_columns
 from fultr.data.fields import as_features, column_names_of
 from fultr.data.grouping import group_rows
 from fultr.data.ids import as_ids, codes_of, encode_groups
+from fultr.data.table_files import table_of
 from fultr.errors import InputError
 from fultr.logs import count, read_log
-from fultr.logs.features import ALIASES, with_features
-from fultr.logs.frames import source_of_frame
+from fultr.logs.features import ALIASES
+from fultr.logs.frames import is_frame, source_of_frame
+from fultr.logs.reading import LogOptions
+from fultr.policy.feature_encoding import FeatureEncoding
 
 ARGUMENTS = {**ALIASES, "click": "y"}
 """What columns of a log are called where they are given as arrays."""
+
+
+class SourceReading(NamedTuple):
+    """How a source is read: its single impressions, which features hold categories, missing ones kept."""
+
+    impressions: bool = False
+    categories: Sequence[str] | None = None
+    keep_missing: bool = False
+
+    def options(self) -> LogOptions:
+        """Return the arguments of readers of logs."""
+        categories: LogOptions = {} if self.categories is None else {"categories": self.categories}
+        return {**categories, "keep_missing": self.keep_missing}
+
+
+COUNTED = SourceReading()
 
 
 def source_of(
     given: Any,
     clicks: ArrayLike | None = None,
     *,
-    impressions: bool = False,
+    reading: SourceReading = COUNTED,
     qid: ArrayLike | None = None,
     impression: ArrayLike | None = None,
     position: ArrayLike | None = None,
@@ -36,8 +59,8 @@ def source_of(
 ) -> Source:
     """Return the counts of a log, a frame or arrays; or labelled lists as they are.
 
-    With arrays, each row is an item as it was shown in one impression; see `FairRanker.fit`. With
-    `impressions`, single impressions are kept, except where counts are given.
+    With arrays, each row is an item as it was shown in one impression; see `FairRanker.fit`. Single
+    impressions are kept if they are asked for, except where counts are given.
     """
     columns = {
         "query_id": qid,
@@ -52,32 +75,29 @@ def source_of(
             problem = "a log brings its own clicks, queries, positions and groups; give nothing else"
             given_too = next(iter(known), "click")
             raise InputError(problem, column=ARGUMENTS.get(given_too, given_too))
-        return given if impressions else given.compact()
+        return given if reading.impressions else given.compact()
     if clicks is None:
         if known:
             raise InputError("arrays need clicks: give 0 or 1 for each row", column="y")
-        return source_of_frame(given, impressions=impressions)
-    read = read_log if impressions else count
+        return source_of_frame(given, impressions=reading.impressions, options=reading.options())
+    read = read_log if reading.impressions else count
     try:
-        frame, features = _frame_of_arrays(given, clicks, known)
-        return read(frame, features=features)
+        frame, features = _frame_of_arrays(given, clicks, known, reading)
+        options: LogOptions = {**reading.options(), "features": features}
+        return read(frame, **options)
     except InputError as error:
         column = error.column and ARGUMENTS.get(error.column, error.column)
         raise error.about(None, error.row, column) from None
 
 
 def _frame_of_arrays(
-    features: Any, clicks: ArrayLike, known: dict[str, Any]
+    features: Any, clicks: ArrayLike, known: dict[str, Any], reading: SourceReading
 ) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     """Return the columns of a log, and which of them are features."""
     for name in ("query_id", "position"):
         if name not in known:
             raise InputError("clicks in arrays need the query and the position of each row", column=name)
-    table = np.asarray(features)
-    if table.ndim != 2:
-        raise InputError("features must be rows x features", column="X", value=table.shape)
-    names = column_names_of(features) or tuple(f"feature_{number}" for number in range(1, table.shape[1] + 1))
-    table = as_features(features, names)
+    names, columns, table = _features_of_arrays(features, reading)
     # an impression of its own for each query, unless told otherwise
     known.setdefault("impression_id", known["query_id"])
     rows = {name: np.asarray(column).reshape(-1) for name, column in known.items()}
@@ -89,10 +109,51 @@ def _frame_of_arrays(
     # documents are told apart by their features and groups: the same item of a query has the same ones
     query = codes_of(as_ids(rows["query_id"], "query_id"))
     group = encode_groups(rows["group"].tolist())[0] if "group" in rows else np.zeros_like(query)
-    _, document = np.unique(np.column_stack([query, group, table]), axis=0, return_inverse=True)
+    # a missing value is the same as another one, which is not so for NaN
+    told_apart = np.column_stack([query, group, np.isnan(table), np.nan_to_num(table)])
+    _, document = np.unique(told_apart, axis=0, return_inverse=True)
     place = _number_repeats(rows["impression_id"], document)
     rows["doc_id"] = document.reshape(-1) * (int(place.max(initial=0)) + 1) + place
-    return {**rows, **{name: table[:, number] for number, name in enumerate(names)}}, names
+    return {**rows, **columns}, names
+
+
+def _features_of_arrays(
+    features: Any, reading: SourceReading
+) -> tuple[tuple[str, ...], dict[str, Any], NDArray[np.float32]]:
+    """Return the names of features, their columns as they are read, and as numbers."""
+    if reading.categories and is_frame(features):
+        given = table_of(features)
+        names = tuple(given.schema.names)
+        require_columns(names, reading.categories, None)
+        batches = [batch for batch, _ in given.batches(list(names))]
+        columns = {name: pa.concat_arrays([plain(batch[name]) for batch in batches]) for name in names}
+        raw = RawFeatures(reading.categories, allows_missing=reading.keep_missing)
+        return names, columns, raw.table(columns, len(columns[names[0]]), IN_MEMORY)
+    table = np.asarray(features)
+    if table.ndim != 2:
+        raise InputError("features must be rows x features", column="X", value=table.shape)
+    names = column_names_of(features) or tuple(f"feature_{number}" for number in range(1, table.shape[1] + 1))
+    table = as_features(features, names, allows_missing=reading.keep_missing)
+    return names, {name: table[:, number] for number, name in enumerate(names)}, table
+
+
+def check_categories(asked: Sequence[str] | None, data: RankingDataset) -> None:
+    """Refuse categories of a ranker that are not categories of the data it is trained on."""
+    for name in names_of(asked or (), "categories"):
+        if name.removeprefix(FEATURE_PREFIX) not in data.category_names and name not in data.category_names:
+            problem = (
+                f"'{name}' holds numbers in the data; name it when the data is read, too ({{categories}})"
+            )
+            raise InputError(problem, column="categories", value=name, options=["categories"])
+
+
+def encoded_validation(valid: Source, encoding: FeatureEncoding) -> Source:
+    """Return validation clicks, or lists, with the features that a policy makes of them."""
+    try:
+        return valid.with_lists(encoding.apply(valid.data))
+    except InputError as error:
+        problem = f"validation clicks must have the features of the training clicks: {error}"
+        raise InputError(problem, column="valid") from None
 
 
 def _number_repeats(impression: NDArray[Any], document: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -160,9 +221,6 @@ def with_validation(source: Source, valid: Source | None, share: float, seed: in
     """Return what to train on, and what to validate on: as given, or else a share of the queries."""
     if valid is None:
         return source.split(share, seed)
-    try:
-        lists = with_features(valid.data, source.data.feature_names)
-    except InputError as error:
-        problem = f"validation clicks must have the features of the training clicks: {error}"
-        raise InputError(problem, column="valid") from None
-    return source, with_groups(valid.with_lists(lists), source.data.group_names)
+    # encoded already, but where `prepare` is called by itself
+    encoded = encoded_validation(valid, FeatureEncoding.of_encoded(source.data))
+    return source, with_groups(encoded, source.data.group_names)
