@@ -304,7 +304,7 @@ def archives() -> Format:
 
 def tables_to_rank() -> Format:
     def read(path: Path) -> int:
-        return read_scored(path, ["age", "price"], lambda features: features[:, 0] * 2.0).rows
+        return read_scored(path, ["age", "price"], lambda data: data.features[:, 0] * 2.0).rows
 
     def checked(files: Files) -> int:
         return len(oracles.csv_rows(files["items.csv"]))

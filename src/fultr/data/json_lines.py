@@ -47,6 +47,10 @@ class ObjectLines(io.RawIOBase):
         wrong = NO_OBJECT.search(lines)
         if wrong is not None:
             raise self._error("each line must be one JSON object", lines[: wrong.end() - 1])
+        try:
+            lines.decode()
+        except UnicodeDecodeError as error:
+            raise self._error("the line is not UTF-8 text; save it as UTF-8", lines[: error.start]) from None
         for long in LONG_LINE.finditer(lines):
             if _depth(long[0]) > DEEPEST:
                 raise self._error(f"the line is nested more than {DEEPEST} deep", lines[: long.start()])
