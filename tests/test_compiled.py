@@ -84,9 +84,7 @@ def test_damaged_files_of_the_cache_are_compiled_again(
     assert [kernels_compiled(function) for _ in range(2)] == [1, 0]
 
 
-def test_a_cache_that_anyone_can_write_to_is_not_used(
-    tmp_path: Path, function: Callable[[int], int]
-) -> None:
+def test_a_cache_that_anyone_can_write_to_is_not_used(tmp_path: Path, function: Callable[[int], int]) -> None:
     assert kernels_compiled(function) == 1
     (file,) = (tmp_path / "cache").rglob("*.nbi")
     file.parent.chmod(0o777)

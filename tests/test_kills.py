@@ -1,23 +1,24 @@
-"""A command that is killed at any change of a file leaves the old result or the new; see `tests.fuzz.kills`."""
+"""Commands that are killed at any change of a file leave the old result or the new."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from fultr.files import existing_file, write_text, written_together
-from tests.fuzz.kills import CASES, Killed, check_kill, killed_at, prepared
+from tests.fuzz.kills import CASES, Killed, check_kill, killed_at, names_in, prepared
 
 STRIDES = {"audit": 8, "reproduce": 20}
-"""Every how manieth change is tried, where drawing pictures takes long; `make fuzz` tries them all."""
+"""How far apart the changes are that are tried, where drawing pictures takes long."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore")
-def test_a_killed_command_leaves_the_old_or_the_new_and_the_next_run_no_strays(tmp_path: Path, name: str) -> None:
+def test_a_killed_command_leaves_the_old_or_the_new_and_the_next_run_no_strays(
+    tmp_path: Path, name: str
+) -> None:
     seen = prepared(CASES[name], tmp_path)
     step, stride = 0, STRIDES.get(name, 1)
     while check_kill(CASES[name], seen, tmp_path, step):
@@ -32,7 +33,9 @@ def both(folder: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
-def test_files_that_belong_together_are_read_as_such_in_any_order(tmp_path: Path, order: tuple[str, ...]) -> None:
+def test_files_that_belong_together_are_read_as_such_in_any_order(
+    tmp_path: Path, order: tuple[str, ...]
+) -> None:
     for step in range(40):
         folder = tmp_path / str(step)
         folder.mkdir()
@@ -69,8 +72,7 @@ def test_a_record_of_renames_that_somebody_made_up_moves_nothing_else(tmp_path: 
         (tmp_path / ".target.renames").write_text(content)
         assert existing_file(tmp_path / "target").read_text() == "old"
         write_text(tmp_path / "target", "new")
-        assert sorted(os.listdir(tmp_path)) == ["other", "secret", "target"]
-        assert os.listdir(other) == [".target.12345678.part"]
+        assert names_in(tmp_path) == ["other", "other/.target.12345678.part", "secret", "target"]
 
 
 def test_a_file_that_was_written_since_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:

@@ -77,7 +77,11 @@ class _Listener(Listener):
         self.depth -= 1
 
 
-class _TrustedCache(FunctionCache):  # type: ignore[misc]
+Cache: Any = FunctionCache
+"""Numba's cache of a function, which has no types."""
+
+
+class _TrustedCache(Cache):  # type: ignore[misc]
     """A cache that holds what this user has compiled; a file of it that is damaged counts as missing."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -123,7 +127,8 @@ def _is_private(folder: Path, source: Path) -> bool:
 def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:
     # dividing as numpy does, without looking out for zeros, is what lets loops with a division use vectors
     cached = options.pop("cache", True)
-    made = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    made: Any = numba.njit(**settings)(function)
     if cached:
         with suppress(RuntimeError):  # no folder that could keep what is compiled
             made._cache = _TrustedCache(function)

@@ -185,7 +185,9 @@ def _recorded_renames(record: Path) -> dict[Path, Path]:
     """Return temporary files and their names; a record of anything else is none."""
     try:
         names = parse_json(record.read_text(encoding="utf-8"))
-        renames = {record.with_name(Path(old).name): record.with_name(Path(new).name) for old, new in names.items()}
+        renames = {
+            record.with_name(Path(old).name): record.with_name(Path(new).name) for old, new in names.items()
+        }
     except (AttributeError, FileNotFoundError, RecursionError, TypeError, ValueError):
         return {}
     return {old: new for old, new in renames.items() if old.name.startswith(f".{_short_name(new)}.")}

@@ -1,7 +1,7 @@
 """Long runs: `python -m tests.fuzz --minutes 60`; one file: `python -m tests.fuzz --show csv 17`.
 
-Each format is tried by a process of its own, one after another, so that a file which ends the process, too, is
-noticed. Counts are added to those of earlier runs. Files that fail belong into `tests/fuzz/corpus`.
+Each format is tried by a process of its own, one after another, so that a file which ends the process is
+noticed, too. Counts are added to those of earlier runs. Files that fail belong into `tests/fuzz/corpus`.
 """
 
 from __future__ import annotations
@@ -68,13 +68,29 @@ def try_in_turn(name: str, known: dict[str, Any], seconds: float) -> None:
     """Let another process try files of a format, and add up what it says."""
     start = known.setdefault("tried", 0)
     with tempfile.TemporaryFile() as at:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--turn", name, str(start), str(seconds)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.fuzz",
+            "--turn",
+            name,
+            str(start),
+            str(seconds),
+        ]
         done = subprocess.run(
-            [*command, str(at.fileno())], pass_fds=[at.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [*command, str(at.fileno())],
+            pass_fds=[at.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         last = int(os.pread(at.fileno(), 20, 0) or start)
     if done.returncode:
-        found = {"failed": 1, "failures": {f"the process ended with {done.returncode}": [last]}}
+        found: dict[str, Any] = {
+            "failed": 1,
+            "failures": {f"the process ended with {done.returncode}": [last]},
+        }
         found["accepted or refused"] = last - start
     else:
         found = json.loads(done.stdout)

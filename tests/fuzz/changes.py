@@ -9,24 +9,143 @@ from random import Random
 from typing import Any
 
 TEXTS = (
-    *("", " ", "0", "1", "2", "-1", "1.5", "1e0", "1e400", "-0", "+1", ".5", "1.", "1e-300", "5e-324", "3.5e38"),
-    *("nan", "inf", "-Infinity", "true", "FALSE", "null", "None", "NA", "0x10", "1_000", "1,5", "१", "1e", "--1"),
+    *(
+        "",
+        " ",
+        "0",
+        "1",
+        "2",
+        "-1",
+        "1.5",
+        "1e0",
+        "1e400",
+        "-0",
+        "+1",
+        ".5",
+        "1.",
+        "1e-300",
+        "5e-324",
+        "3.5e38",
+    ),
+    *(
+        "nan",
+        "inf",
+        "-Infinity",
+        "true",
+        "FALSE",
+        "null",
+        "None",
+        "NA",
+        "0x10",
+        "1_000",
+        "1,5",
+        "१",
+        "1e",
+        "--1",
+    ),
     *("9" * 19, "9" * 20, "9" * 400, "9" * 20_000, "1" + "0" * 30, "2147483648", "9007199254740993"),
     *("9223372036854775807", "-9223372036854775808", "9223372036854775808", "18446744073709551616", "007"),
-    *('"', '""', "'", ",", "\t", "\r", "\n", "\r\n", ";", "#", ":", "\\", "\x00", "a\x00b", "a\x00c", "\x1b[31m"),
-    *("\ufeff", "\u202e", "\u2028", "é", "e\u0301", "👩‍🚀", "日本", "=1+1", "a" * 300, "..", "../x", "/dev/zero"),
+    *(
+        '"',
+        '""',
+        "'",
+        ",",
+        "\t",
+        "\r",
+        "\n",
+        "\r\n",
+        ";",
+        "#",
+        ":",
+        "\\",
+        "\x00",
+        "a\x00b",
+        "a\x00c",
+        "\x1b[31m",
+    ),
+    *(
+        "\ufeff",
+        "\u202e",
+        "\u2028",
+        "é",
+        "e\u0301",
+        "👩‍🚀",
+        "日本",
+        "=1+1",
+        "a" * 300,
+        "..",
+        "../x",
+        "/dev/zero",
+    ),
     *("2024-05-01", "2024-05-01 12:30:00", "2024-05-01T12:00:00+02:00", "q", "a", "b", "x", "y", "feature_1"),
 )
 """Texts that readers have taken for something else."""
 
-NUMBERS = ("0", "1", "-1", "1.5", "1e5", "1e400", "nan", "inf", "9" * 20_000, "5e-324", "2147483648", "0x10", " 1 ")
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "1.5",
+    "1e5",
+    "1e400",
+    "nan",
+    "inf",
+    "9" * 20_000,
+    "5e-324",
+    "2147483648",
+    "0x10",
+    " 1 ",
+)
 
-RAW = ("NaN", "Infinity", "-Infinity", "1e999", "9" * 40, "9" * 5000, "-0", "01", "1e5", "[" * 3000, '"\\ud800"')
+RAW = (
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e999",
+    "9" * 40,
+    "9" * 5000,
+    "-0",
+    "01",
+    "1e5",
+    "[" * 3000,
+    '"\\ud800"',
+)
 """JSON as no writer of JSON makes it."""
 
 NODES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2, 0.5, -0.5, 1e308, 5e-324, 2**31, 2**53, 2**63, 2**64, 10**30, "", [], {}),
-    *([[]], [None], [0, 1], {"": None}, {"values": [1]}, [1.0, "a"], [[1, 2], [3]], "x" * 300, "\x00", "\x1b[31m"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2,
+        0.5,
+        -0.5,
+        1e308,
+        5e-324,
+        2**31,
+        2**53,
+        2**63,
+        2**64,
+        10**30,
+        "",
+        [],
+        {},
+    ),
+    *(
+        [[]],
+        [None],
+        [0, 1],
+        {"": None},
+        {"values": [1]},
+        [1.0, "a"],
+        [[1, 2], [3]],
+        "x" * 300,
+        "\x00",
+        "\x1b[31m",
+    ),
 )
 """Values that stand where others are expected."""
 
@@ -100,7 +219,13 @@ def _nodes(content: Any) -> list[tuple[Any, Any]]:
     stack = [content]
     while stack:
         holder = stack.pop()
-        keys = list(holder) if isinstance(holder, dict) else range(len(holder)) if isinstance(holder, list) else ()
+        keys = (
+            list(holder)
+            if isinstance(holder, dict)
+            else range(len(holder))
+            if isinstance(holder, list)
+            else ()
+        )
         for key in keys:
             found.append((holder, key))
             stack.append(holder[key])
@@ -111,7 +236,9 @@ def dumped(content: Any, rng: Random) -> bytes:
     """Return values as JSON, now and then in another writing."""
     made = json.dumps(content, ensure_ascii=rng.random() < 0.3, indent=rng.choice((None, None, 1)))
     for raw in RAW:
-        made = made.replace(json.dumps(MARK + raw), raw).replace(json.dumps(MARK + raw, ensure_ascii=False), raw)
+        made = made.replace(json.dumps(MARK + raw), raw).replace(
+            json.dumps(MARK + raw, ensure_ascii=False), raw
+        )
     return encoded(made)
 
 

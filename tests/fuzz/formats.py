@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as parquet
+from numpy.typing import NDArray
 
 import fultr
-from fultr import ClickLog, FairRanker, PositionBias
+from fultr import ClickLog, FairRanker, RankingDataset
 from fultr.audits import audit, read_audit
-from fultr.clicks import estimate_bias, read_position_bias
+from fultr.clicks import read_position_bias
 from fultr.data import Counts
 from fultr.data.counts_files import read_counts, write_counts
-from fultr.errors import FultrError
 from fultr.experiments.runs import Archive, Run
 from fultr.experiments.worlds import Conditions
 from fultr.logs import lightgbm_table, nested_table, read_aggregated_log, ubi_table
@@ -120,9 +119,10 @@ def read_labelled(path: Path) -> oracles.Entries:
     documents = np.full(data.rows, "") if data.doc_id is None else data.doc_id
     groups = np.array([*data.group_names, ""], dtype=object)[data.group]
     return sorted(
-        (str(data.query_id[data.list_of_row[row]]), str(documents[row]), float(data.relevance[row]))
-        + (str(groups[row]), tuple(data.features[row].tolist()))
-        for row in range(data.rows)
+        (str(query), str(documents[row]), float(data.relevance[row]), str(groups[row]), tuple(features))
+        for row, (query, features) in enumerate(
+            zip(data.query_id[data.list_of_row], data.features.tolist(), strict=True)
+        )
     )
 
 
@@ -139,8 +139,8 @@ def bias_of_file(files: Files) -> oracles.Entries:
 
 
 def read_nested(path: Path) -> oracles.Entries:
-    names = {"positions": "places", "groups": "owner", "impression": "session"}
-    return entries_of_log(fultr.read_log(nested_table(path, **names), features=[]))  # type: ignore[arg-type]
+    table = nested_table(path, positions="places", groups="owner", impression="session")
+    return entries_of_log(fultr.read_log(table, features=[]))
 
 
 def read_ubi(path: Path) -> oracles.Entries:
@@ -172,8 +172,9 @@ def _policies() -> list[bytes]:
     log = random_log(random_lists(seed=3), seed=1)
     made = []
     with tempfile.TemporaryDirectory() as folder:
-        for more in ({}, {"model": "mlp", "hidden": [2]}, {"group_blind": True}):
-            ranker = FairRanker(1.0, l2=0.1, folds=0, position_bias=BIAS, **more).fit(log)  # type: ignore[arg-type]
+        settings: tuple[dict[str, Any], ...] = ({}, {"model": "mlp", "hidden": [2]}, {"group_blind": True})
+        for more in settings:
+            ranker = FairRanker(1.0, l2=0.1, folds=0, position_bias=BIAS, **more).fit(log)
             made.append(fultr.save(ranker, Path(folder) / "policy").read_bytes())
     return made
 
@@ -203,7 +204,9 @@ def checkpoints() -> Format:
         folder = Path(name) / "run"
         trained(folder)
         (kept,) = (folder / "checkpoints").iterdir()
-        beside = {str(path.relative_to(folder)): path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        beside = {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.iterdir() if path.is_file()
+        }
         seed, called = kept.read_bytes(), str(kept.relative_to(folder))
 
     def made(rng: Random) -> Files:
@@ -218,7 +221,9 @@ def counts_files() -> Format:
     with tempfile.TemporaryDirectory() as folder:
         for seed, lists in ((1, 2), (2, 3)):
             path = Path(folder) / "counts.parquet"
-            write_counts(random_log(random_lists(lists=lists, longest=3, seed=seed), seed=seed).compact(), path)
+            write_counts(
+                random_log(random_lists(lists=lists, longest=3, seed=seed), seed=seed).compact(), path
+            )
             tables.append(("counts.parquet", parquet.read_table(path)))
     return Format(make.changed_tables(tables), read_counts)
 
@@ -237,7 +242,10 @@ def biases() -> Format:
         {"values": [1, 0.5, 0.25]},
         {"values": [0.8, 0.2], "beyond": "zero"},
         {"values": [1.0], "beyond": 0.5},
-        {"column": "device", "curves": {"phone": {"values": [1, 0.5]}, "desk": {"values": [1.0], "beyond": 1.0}}},
+        {
+            "column": "device",
+            "curves": {"phone": {"values": [1, 0.5]}, "desk": {"values": [1.0], "beyond": 1.0}},
+        },
     ]
     return Format(make.changed_objects("bias.json", seeds), read_bias, bias_of_file)
 
@@ -245,7 +253,9 @@ def biases() -> Format:
 def audits() -> Format:
     data = random_lists(lists=4, longest=3, seed=7)
     log = random_log(replace(data, query_id=np.arange(4) + 100), impressions=200, seed=1)
-    ranker = FairRanker(1.0, l2=0.1, folds=0, position_bias=BIAS).fit(random_log(random_lists(seed=3), seed=1))
+    ranker = FairRanker(1.0, l2=0.1, folds=0, position_bias=BIAS).fit(
+        random_log(random_lists(seed=3), seed=1)
+    )
     seeds = [
         audit(log, policies, position_bias=BIAS, resamples=50).to_dict()
         for policies in (None, {"new": ranker})
@@ -302,9 +312,13 @@ def archives() -> Format:
     )
 
 
+def _first_column(data: RankingDataset) -> NDArray[np.float64]:
+    return data.features[:, 0].astype(np.float64)
+
+
 def tables_to_rank() -> Format:
     def read(path: Path) -> int:
-        return read_scored(path, ["age", "price"], lambda data: data.features[:, 0] * 2.0).rows
+        return read_scored(path, ["age", "price"], _first_column).rows
 
     def checked(files: Files) -> int:
         return len(oracles.csv_rows(files["items.csv"]))

@@ -12,7 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from tests.fuzz.changes import changed_bytes, changed_cells, changed_json, dumped, encoded, maybe_damaged, text
+from tests.fuzz.changes import (
+    changed_bytes,
+    changed_cells,
+    changed_json,
+    dumped,
+    encoded,
+    maybe_damaged,
+    text,
+)
 
 Files = dict[str, bytes]
 """Content by name; the first file is the one that is read, and the others stand beside it."""
@@ -61,9 +69,13 @@ def cells_of(rows: list[Row]) -> list[list[str]]:
 def csv_bytes(cells: list[list[str]], rng: Random, separator: str = ",") -> bytes:
     """Write a table as CSV in one of the usual ways."""
     out = io.StringIO()
-    quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
     end = rng.choice(("\n", "\n", "\r\n"))
-    writer = csv.writer(out, delimiter=separator, lineterminator=end, quoting=quoting)
+    writer = csv.writer(
+        out,
+        delimiter=separator,
+        lineterminator=end,
+        quoting=csv.QUOTE_ALL if rng.random() < 0.3 else csv.QUOTE_MINIMAL,
+    )
     for row in cells:
         if rng.random() < 0.05:  # as others write it, without quotes
             out.write(separator.join(row) + end)
@@ -78,7 +90,13 @@ def csv_log(rng: Random) -> Files:
     cells = changed_cells(cells_of(log_rows(rng)), rng)
     content = csv_bytes(cells, rng)
     if rng.random() < 0.2:
-        about = {"kind": "click-log", "version": 1, "group_names": ["x", "y"], "text_ids": [], "empties_dropped": False}
+        about = {
+            "kind": "click-log",
+            "version": 1,
+            "group_names": ["x", "y"],
+            "text_ids": [],
+            "empties_dropped": False,
+        }
         features = [name.removeprefix("feature_") for name in cells[0] if name.startswith("feature_")]
         about |= {"feature_names": features, "origin": {}, "invented": []}
         content = b"# fultr " + dumped(changed_json(about, rng), rng) + b"\n" + content
@@ -88,13 +106,33 @@ def csv_log(rng: Random) -> Files:
 def ndjson_log(rng: Random) -> Files:
     rows = changed_json(log_rows(rng), rng)
     rows = rows if isinstance(rows, list) else [rows]
-    return {"log.ndjson": maybe_damaged(b"\n".join(dumped(row, rng).replace(b"\n", b" ") for row in rows), rng)}
+    return {
+        "log.ndjson": maybe_damaged(b"\n".join(dumped(row, rng).replace(b"\n", b" ") for row in rows), rng)
+    }
 
+
+UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow raises for values that have no common type."""
 
 TYPES: dict[type, tuple[Any, ...]] = {
-    int: (pa.int64(), pa.int32(), pa.int8(), pa.uint64(), pa.float64(), pa.float32(), pa.bool_(), pa.string()),
+    int: (
+        pa.int64(),
+        pa.int32(),
+        pa.int8(),
+        pa.uint64(),
+        pa.float64(),
+        pa.float32(),
+        pa.bool_(),
+        pa.string(),
+    ),
     float: (pa.float64(), pa.float32(), pa.float16(), pa.decimal128(10, 3), pa.string()),
-    str: (pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string()), pa.binary(), pa.string_view()),
+    str: (
+        pa.string(),
+        pa.large_string(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.binary(),
+        pa.string_view(),
+    ),
     bool: (pa.bool_(),),
 }
 
@@ -106,15 +144,19 @@ def arrow_table(rows: list[Row], rng: Random) -> pa.Table:
     for name in names:
         values = [row.get(name) for row in rows if isinstance(row, dict)]
         first = next((value for value in values if value is not None), None)
-        kinds = TYPES.get(type(first), (None,))
-        kind = rng.choice(kinds) if rng.random() < 0.15 else None
-        for attempt in (lambda: pa.array(values, kind), lambda: pa.array(values), lambda: pa.array(map(repr, values))):  # noqa: B023
-            try:
-                columns[encoded(name).decode(errors="replace")] = attempt()
-                break
-            except (pa.ArrowException, ValueError, TypeError, OverflowError):
-                continue
+        kind = rng.choice(TYPES.get(type(first), (None,))) if rng.random() < 0.15 else None
+        columns[encoded(name).decode(errors="replace")] = _column(values, kind)
     return pa.table(columns)
+
+
+def _column(values: list[Any], kind: Any) -> pa.Array:
+    """Return values as a column of a type, or else of their own, or else as text."""
+    for given, wanted in ((values, kind), (values, None)):
+        try:
+            return pa.array(given, wanted)
+        except UNFIT:
+            continue
+    return pa.array([repr(value) for value in values])
 
 
 def _bare_rows(rng: Random) -> list[Row]:
@@ -140,7 +182,13 @@ def arrow_bytes(table: pa.Table, _rng: Random | None = None) -> bytes:
 
 def with_metadata(table: pa.Table, rng: Random) -> pa.Table:
     """Add what fultr, or pandas, says of a table, perhaps changed."""
-    about = {"version": 1, "kind": "click-log", "group_names": ["x", "y"], "invented": [], "text_ids": ["query_id"]}
+    about = {
+        "version": 1,
+        "kind": "click-log",
+        "group_names": ["x", "y"],
+        "invented": [],
+        "text_ids": ["query_id"],
+    }
     given = {b"fultr": dumped(changed_json(about, rng), rng)}
     if rng.random() < 0.3:
         given = {b"pandas": dumped(changed_json({"index_columns": ["click"]}, rng), rng)}
@@ -195,7 +243,7 @@ def _with_other_column(table: pa.Table, rng: Random) -> pa.Table:
         try:
             column = pa.array(changed if kind != pa.string() else list(map(str, values)), kind)
             return table.set_column(index, name, column) if len(column) == table.num_rows else table.slice(1)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        except UNFIT:
             continue
     return table
 
@@ -308,7 +356,14 @@ def lightgbm(rng: Random) -> Files:
 def table_to_rank(rng: Random) -> Files:
     """Return items to be ranked, as CSV."""
     rows: list[Row] = [
-        {"query_id": k // 3, "doc_id": k, "group": "xy"[k % 2], "age": k / 2, "price": -1.5, "note": text(rng)}
+        {
+            "query_id": k // 3,
+            "doc_id": k,
+            "group": "xy"[k % 2],
+            "age": k / 2,
+            "price": -1.5,
+            "note": text(rng),
+        }
         for k in range(rng.randrange(1, 7))
     ]
     return {"items.csv": csv_bytes(changed_cells(cells_of(rows), rng), rng)}

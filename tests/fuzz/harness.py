@@ -41,7 +41,7 @@ class Case:
 
     def files(self, format_: Format) -> Files:
         """Make the file again; the same number gives the same file."""
-        return format_.make(Random(f"{self.name} {self.number}"))  # noqa: S311
+        return format_.make(Random(f"{self.name} {self.number}"))
 
 
 def write_files(files: Files, folder: Path) -> Path:

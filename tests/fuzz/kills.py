@@ -28,7 +28,6 @@ from fultr.audits import audit, read_audit, write_audit
 from fultr.cli.main import run
 from fultr.experiments import reproduce
 from fultr.files import existing_file
-from fultr.logs import lightgbm_table, write_lightgbm_log
 from tests.training_tasks import BIAS, random_lists, random_log
 
 CHANGES = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "link")
@@ -138,10 +137,6 @@ def of_audit(folder: Path) -> Any:
     return of_bytes(folder)
 
 
-def of_lightgbm(folder: Path) -> Any:
-    return read_log(lightgbm_table(folder / "train.txt")).click.tolist(), of_bytes(folder)
-
-
 def of_reproduction(folder: Path) -> Any:
     existing_file(folder / "verdicts.json")
     return of_bytes(folder)
@@ -173,11 +168,10 @@ CASES = {
         lambda folder: of_log(folder / "log.csv"),
     ),
     "convert": Case(
-        lambda version, folder: command("convert", inputs() / f"log-{version}.parquet", folder / "log.parquet"),
+        lambda version, folder: command(
+            "convert", inputs() / f"log-{version}.parquet", folder / "log.parquet"
+        ),
         lambda folder: of_log(folder / "log.parquet"),
-    ),
-    "lightgbm": Case(
-        lambda version, folder: write_lightgbm_log(_log(version), folder / "train.txt"), of_lightgbm
     ),
     "split": Case(
         lambda version, folder: command(
@@ -230,7 +224,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What a reader sees of the old and of the new version, and all names of files once the new one is there."""
+    """What a reader sees of the old and of the new version, and the files of the new one."""
 
     old: Any
     new: Any
@@ -284,7 +278,9 @@ def kill_at_random(times: int) -> int:
             place = Path(folder)
             versions = _in_child(lambda: prepared(case, place))  # noqa: B023
             done = versions and all(_killed_once(case, place, number) for number in range(times))
-        sys.stdout.write(f"{name}: {times if done else 'not'} kills, {'all old or all new' if done else 'FAILED'}\n")
+        sys.stdout.write(
+            f"{name}: {times if done else 'not'} kills, {'all old or all new' if done else 'FAILED'}\n"
+        )
         failed += not done
     return int(failed > 0)
 

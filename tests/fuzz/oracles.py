@@ -1,4 +1,4 @@
-"""Slow readers of text, in plain Python and by the rules of the documentation: what they refuse is no such file.
+"""Slow readers of text, in plain Python and by the documented rules: what they refuse is no such file.
 
 They share nothing with the package. Each returns what must come out of a file as a sorted list, or raises
 `Refused`. The package may refuse more, and never less.
@@ -419,7 +419,9 @@ def _lightgbm_rows(content: bytes) -> list[tuple[object, str]]:
         need(rows and len({bool(query) for _, query in rows}) == 1)
         return list(rows)
     try:
-        table = list(csv.reader(io.StringIO(text_of(content), newline=""), delimiter="\t" if b"\t" in first else ","))
+        table = list(
+            csv.reader(io.StringIO(text_of(content), newline=""), delimiter="\t" if b"\t" in first else ",")
+        )
     except csv.Error:
         raise Refused from None
     cells = [row for row in table if row]
@@ -452,12 +454,18 @@ def labelled_rows(files: Files) -> Entries:
     for row in rows:
         relevance = number(row.get(label))
         need(relevance is not None and 0 <= relevance < LARGEST_FLOAT32)
-        others = [name for name in row if name not in ("query_id", "doc_id", "comment", "list", "group", label)]
+        others = [
+            name for name in row if name not in ("query_id", "doc_id", "comment", "list", "group", label)
+        ]
         document = identity(row["doc_id"]) if "doc_id" in row else ""
         values = tuple(feature(row[name]) for name in others)
         label_of_group = row.get("group") or ""
-        entries.append((identity(row.get("query_id")), document, float(np.float32(relevance)), label_of_group, values))
-    need("doc_id" not in rows[0] or "list" in rows[0] or len({entry[:2] for entry in entries}) == len(entries))
+        entries.append(
+            (identity(row.get("query_id")), document, float(np.float32(relevance)), label_of_group, values)
+        )
+    need(
+        "doc_id" not in rows[0] or "list" in rows[0] or len({entry[:2] for entry in entries}) == len(entries)
+    )
     return sorted(entries)
 
 
@@ -487,7 +495,11 @@ def position_bias(files: Files) -> Entries:
     content = json_object(files["bias.json"])
     curves = {"": content}
     if "curves" in content:
-        need(isinstance(content["curves"], dict) and content["curves"] and isinstance(content.get("column"), str))
+        need(
+            isinstance(content["curves"], dict)
+            and content["curves"]
+            and isinstance(content.get("column"), str)
+        )
         curves = content["curves"]
     entries: Entries = []
     for name, curve in curves.items():

@@ -1,4 +1,4 @@
-"""What is checked of JSON lines before Arrow parses them: its parser crashes on some text that is no object."""
+"""What is checked of JSON lines before Arrow parses them, whose parser crashes on some other text."""
 
 from __future__ import annotations
 
