@@ -344,6 +344,25 @@ def make_folder(path: str | Path) -> Path:
     return folder
 
 
+def nearest_folder(path: str | Path) -> Path:
+    """Return a folder, or the nearest one above it if it is not there yet; refuse what can be none."""
+    folder = _nameable(path)
+    try:
+        nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    except OSError as error:  # a name that is too long, or a folder that cannot be entered
+        raise InputError(f"cannot be made: {error.strerror}", file=folder) from error
+    if not nearest.is_dir():
+        raise InputError("is a file, not a folder", file=nearest)
+    return nearest
+
+
+def check_writable_folder(path: str | Path) -> None:
+    """Refuse a folder that cannot be made or written to; to be asked before long work, not only after it."""
+    nearest = nearest_folder(path)
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError("cannot be written to: permission denied", file=nearest)
+
+
 def writable_file(path: str | Path) -> Path:
     """Return `path` if a file can have that name; to be asked before long work, and not only after it."""
     target = _nameable(path)
