@@ -153,9 +153,11 @@ def _column(values: list[Any], kind: Any) -> pa.Array:
     """Return values as a column of a type, or else of their own, or else as text."""
     for given, wanted in ((values, kind), (values, None)):
         try:
-            return pa.array(given, wanted)
+            made = pa.array(given, wanted)
         except UNFIT:
             continue
+        if "struct<>" not in str(made.type):  # which Parquet cannot hold
+            return made
     return pa.array([repr(value) for value in values])
 
 

@@ -90,7 +90,7 @@ class Table:
     def own_fields(self) -> list[pa.Field]:
         """The fields of all columns but those that pandas made of the index of a frame."""
         index: list[Any] = []
-        with suppress(LookupError, TypeError, ValueError):
+        with suppress(LookupError, RecursionError, TypeError, ValueError):
             index = list(json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"])
         return [field for field in self.schema if field.name not in index]
 
