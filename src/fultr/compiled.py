@@ -1,4 +1,4 @@
-"""The one place that says how loops are compiled.
+"""How loops are compiled.
 
 Kernels are compiled on first use and cached on disk: beside the source or, where that is read-only, in the
 user's cache folder, so that a second process compiles nothing. Where neither can be written, or others could
@@ -128,8 +128,8 @@ def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[
     # dividing as numpy does, without looking out for zeros, is what lets loops with a division use vectors
     cached = options.pop("cache", True)
     settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
-    made: Any = numba.njit(**settings)(function)
+    kernel: Any = numba.njit(**settings)(function)
     if cached:
         with suppress(RuntimeError):  # no folder that could keep what is compiled
-            made._cache = _TrustedCache(function)
-    return cast("Callable[Arguments, Result]", made)
+            kernel._cache = _TrustedCache(function)
+    return cast("Callable[Arguments, Result]", kernel)

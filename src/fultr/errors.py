@@ -101,7 +101,7 @@ class InputError(FultrError, ValueError):
         )
 
     def about(self, file: str | Path | None, row: int | None, column: str | None) -> InputError:
-        """Return the same error about another place."""
+        """Return the same error with another location."""
         return InputError(
             self._template, file=file, row=row, column=column, value=self.value, options=self.options
         )
@@ -117,7 +117,7 @@ class FultrWarning(UserWarning):
 
 def visible(text: str) -> str:
     r"""Return text with what would steer a terminal, or cannot be encoded, as escapes such as \x1b."""
-    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")

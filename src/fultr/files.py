@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, and never a part."""
+"""Writing files so that a reader sees all of the old content or all of the new."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Made = TypeVar("Made")
 LONGEST_NAME = 160
 """Bytes of a file's name that a temporary name repeats; file systems allow 255 in all."""
 
-LONGEST_WHOLE = 40
-"""Characters of the longest whole number that is read: seeds have up to 128 bits."""
+LONGEST_INTEGER = 40
+"""Characters of the longest integer that is read: seeds have up to 128 bits."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def atomic_write(path: str | Path, *, companion: bool = False) -> Iterator[Path]
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
         if together is None:
-            _take_names([_Written(temporary, target, companion)])
+            _rename_all([_Written(temporary, target, companion)])
         else:
             together.files.append(_Written(temporary, target, companion))
             together.temporaries.push(held.pop_all())
@@ -92,7 +92,7 @@ def written_together() -> Iterator[None]:
 
     So a disk that fills up leaves no new file beside old ones.
     """
-    if _together.get() is not None:  # a part of more that belongs together
+    if _together.get() is not None:  # more files belong together than those of this block
         yield
         return
     together = _Together()
@@ -102,7 +102,7 @@ def written_together() -> Iterator[None]:
             yield
         finally:
             _together.reset(before)
-        _take_names(together.files)
+        _rename_all(together.files)
 
 
 def companion_file(path: Path, sha256: str) -> Path:
@@ -111,7 +111,7 @@ def companion_file(path: Path, sha256: str) -> Path:
     return waiting if waiting.exists() else path
 
 
-def _take_names(files: list[_Written]) -> None:
+def _rename_all(files: list[_Written]) -> None:
     """Rename complete files; a companion waits under another name until what says its digest is there."""
     waiting: dict[Path, Path] = {}
     outdated: list[Path] = []
@@ -336,7 +336,7 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def make_folder(path: str | Path) -> Path:
     """Make a folder, and those above it, if they are not there."""
-    folder = _nameable(path)
+    folder = _checked_path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -346,7 +346,7 @@ def make_folder(path: str | Path) -> Path:
 
 def nearest_folder(path: str | Path) -> Path:
     """Return a folder, or the nearest one above it if it is not there yet; refuse what can be none."""
-    folder = _nameable(path)
+    folder = _checked_path(path)
     try:
         nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     except OSError as error:  # a name that is too long, or a folder that cannot be entered
@@ -365,7 +365,7 @@ def check_writable_folder(path: str | Path) -> None:
 
 def writable_file(path: str | Path) -> Path:
     """Return `path` if a file can have that name; to be asked before long work, and not only after it."""
-    target = _nameable(path)
+    target = _checked_path(path)
     try:
         if not target.parent.is_dir():
             raise InputError("cannot be written: its folder does not exist", file=target)
@@ -387,7 +387,7 @@ def check_outputs(written: Iterable[str | Path], read: Iterable[str | Path | Non
             raise InputError("files that are written must be different files", file=out)
 
 
-def _nameable(path: str | Path) -> Path:
+def _checked_path(path: str | Path) -> Path:
     """Return a path that every part of the program can write down."""
     try:
         str(path).encode()
@@ -398,22 +398,22 @@ def _nameable(path: str | Path) -> Path:
 
 def existing_file(path: str | Path) -> Path:
     """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
-    found = _nameable(path)
+    file = _checked_path(path)
     try:
-        if found.is_dir():
-            raise InputError("is a folder, not a file", file=found)
-        _finish_renames(found)
-        if not found.exists():
-            raise InputError("no such file", file=found)
-        if not found.is_file():
-            raise InputError("is a device or a pipe, not a file that can be read again", file=found)
+        if file.is_dir():
+            raise InputError("is a folder, not a file", file=file)
+        _finish_renames(file)
+        if not file.exists():
+            raise InputError("no such file", file=file)
+        if not file.is_file():
+            raise InputError("is a device or a pipe, not a file that can be read again", file=file)
     except OSError as error:  # a name that is too long
-        raise InputError(f"cannot be read: {error.strerror}", file=found) from error
-    if not os.access(found, os.R_OK):
-        raise InputError("cannot be read: permission denied", file=found)
-    if found.stat().st_size == 0:
-        raise InputError("is empty", file=found)
-    return found
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    if not os.access(file, os.R_OK):
+        raise InputError("cannot be read: permission denied", file=file)
+    if file.stat().st_size == 0:
+        raise InputError("is empty", file=file)
+    return file
 
 
 def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:
@@ -433,17 +433,17 @@ def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:
 
 
 def parse_json(text: str) -> Any:
-    """Return the content of JSON text with numbers that are finite, and whole numbers of 128 bits at most."""
-    return json.loads(text, parse_constant=_no_constant, parse_int=_whole_number, parse_float=_finite_number)
+    """Return the content of JSON text with numbers that are finite, and integers of at most 128 bits."""
+    return json.loads(text, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite_number)
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
-def _whole_number(text: str) -> int:
-    if len(text) > LONGEST_WHOLE:
-        raise ValueError(f"a whole number of {len(text)} digits is too large")
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text)} digits is too large")
     return int(text)
 
 

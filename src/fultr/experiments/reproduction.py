@@ -123,13 +123,13 @@ def reproduce_plans(
     Runs that are in the folder already are not done again, so that a stopped reproduction goes on where it
     was.
     """
-    archive, wanted = Archive(make_folder(folder / "runs")), _wanted(names, plans)
+    archive, figures = Archive(make_folder(folder / "runs")), _wanted(names, plans)
     runs = runs_of(names, plans)
-    say(f"{len(runs)} runs for {len(wanted)} figures")
+    say(f"{len(runs)} runs for {len(figures)} figures")
     perform_all(runs, archive, workers, report)
     verdicts, files, protocols = [], [], []
     with written_together():
-        for figure, plan in wanted:
+        for figure, plan in figures:
             own = list(dict.fromkeys(figure.runs(plan)))
             results = Results(plan, [row for run in own for row in archive.read(run)])
             stem = folder / f"{figure.name}-{plan.data.partition(':')[0]}"
