@@ -82,10 +82,16 @@ class Case:
 # --- what the commands read, made once for all cases ---
 
 
+INPUTS = "FULTR_KILLS"
+"""The variable with the folder of inputs that several processes share."""
+
+
 @cache
 def inputs() -> Path:
     """Return a folder with two versions of everything that commands read."""
-    folder = Path(tempfile.mkdtemp(prefix="fultr-kills-"))
+    folder = Path(os.environ.get(INPUTS) or tempfile.mkdtemp(prefix="fultr-kills-"))
+    if any(folder.iterdir()):
+        return folder
     for version in (0, 1):
         log, ranker = _log(version), _ranker(version)
         fultr.write_log(log, folder / f"log-{version}.parquet")
@@ -272,7 +278,8 @@ def kill_at_random(times: int) -> int:
 
     This process starts others by fork, which is quick: it does nothing itself, so that it has no threads.
     """
-    failed = 0
+    failed, os.environ[INPUTS] = 0, tempfile.mkdtemp(prefix="fultr-kills-")
+    _in_child(inputs)
     for name, case in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
