@@ -74,6 +74,13 @@ def rows_of_list(data: RankingDataset, which: int) -> NDArray[np.int64]:
     return np.arange(data.offsets[which], data.offsets[which + 1])
 
 
+def by_row(rankings: Any) -> Any:
+    """Return rankings as rows x rankings, which they are in frames and tables."""
+    if hasattr(rankings, "column_names"):
+        return rankings.to_pandas()
+    return rankings.T if isinstance(rankings, np.ndarray) else rankings
+
+
 def frozen(data: RankingDataset) -> RankingDataset:
     """Return the same lists in arrays that cannot be written to."""
     for name in ("features", "offsets", "group", "relevance", "query_id", "doc_id"):
@@ -263,7 +270,7 @@ class Contract:
         frame = frame_of(test)
         mixed = frame.sample(fraction=1.0, shuffle=True, seed=3).select(reversed(frame.columns))
         rows = mixed["row"].to_numpy()
-        uses = (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2, seed=1).T)
+        uses = (ranker.predict, ranker.rank, lambda data: by_row(ranker.sample_rankings(data, 2, seed=1)))
         expected = [use(test) for use in uses]
         turned = replace(test, features=test.features[:, ::-1], feature_names=names[::-1])
         for use, known in zip(uses, expected, strict=True):

@@ -53,7 +53,7 @@ def found(clicks: Array, times: Array, shape: str, rng: np.random.Generator) -> 
         impressions=times.astype(np.int64),
         clicks=clicks.astype(np.int64),
         pairs=clicks.astype(np.int64),
-        known=np.arange(clicks.size),
+        estimated=np.arange(clicks.size),
         logs=np.log(clicks / times) - np.log(clicks[0] / times[0]),
         resampled_logs=np.log(drawn) - np.log(drawn[:, :1]),
         residual=nothing,

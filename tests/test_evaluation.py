@@ -137,9 +137,10 @@ def check_against_plain(
     assert found.average_rank == pytest.approx(ranks / relevant, rel=1e-8, abs=1e-9)
     assert found.exposure == pytest.approx(exposure, rel=1e-8, abs=1e-9)
     assert found.merit == pytest.approx(merit, rel=1e-8, abs=1e-9)
-    assert isinstance(found.disparity, float) == two
-    np.testing.assert_allclose(found.disparity, disparity[0, 1] if two else disparity, 1e-8, 1e-9)
-    np.testing.assert_allclose(found.ratio_of_sums_disparity, ratio[0, 1] if two else ratio, 1e-8, 1e-9)
+    np.testing.assert_allclose(found.disparities, disparity, 1e-8, 1e-9)
+    np.testing.assert_allclose(found.ratio_of_sums_disparities, ratio, 1e-8, 1e-9)
+    of_two = disparity[0, 1] if two else math.nan, ratio[0, 1] if two else math.nan
+    np.testing.assert_allclose((found.disparity, found.ratio_of_sums_disparity), of_two, 1e-8, 1e-9)
     assert found.disparity_squared == pytest.approx(np.sum(np.triu(disparity) ** 2), rel=1e-8, abs=1e-9)
 
 
@@ -468,8 +469,8 @@ def test_fewer_than_two_groups_have_no_disparity(groups: int) -> None:
     data = made([3, 1, 4], groups, unknown=0.0)
     for policy in (PlackettLuce(by_first), FixedScorer(by_first)):
         found = evaluate(policy, data, position_bias=BIAS)
-        for matrix in (found.disparity, found.ratio_of_sums_disparity, *found.intervals["disparity"]):
-            assert isinstance(matrix, np.ndarray)
+        intervals = found.pair_intervals["disparities"]
+        for matrix in (found.disparities, found.ratio_of_sums_disparities, *intervals):
             assert matrix.shape == (groups, groups)
             assert not matrix.any()
         assert found.disparity_squared == 0
@@ -537,7 +538,8 @@ def test_inputs_stay_and_seeds_decide() -> None:
     )
     assert first == again
     assert first["intervals"] != other["intervals"]
-    assert {**first, "intervals": 0} == {**other, "intervals": 0}
+    none = {"intervals": 0, "pair_intervals": 0}
+    assert {**first, **none} == {**other, **none}
     generator = np.random.default_rng(4)
     assert first == evaluate(PlackettLuce(by_first), data, position_bias=BIAS, seed=generator).to_dict()
     for one, then in zip(before, (data.features, data.group, data.offsets), strict=True):
@@ -567,12 +569,13 @@ def test_results_are_plain_and_readable() -> None:
         plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         assert plain["groups"] == list(found.groups) == list(data.group_names)
         assert plain["dcg"] == found.dcg
-        assert plain["disparity"] == (
-            found.disparity if groups == 2 else np.asarray(found.disparity).tolist()
-        )
+        assert plain["disparities"] == found.disparities.tolist()
+        assert plain["disparity"] == (found.disparity if groups == 2 else None)
         assert plain["level"] == 0.95
-        measures = {"dcg", "ndcg", "average_rank", "disparity", "exposure_ratio", "exposure_to_move"}
-        assert set(plain["intervals"]) == measures
+        measures = {"dcg", "ndcg", "average_rank", "exposure_to_move"}
+        of_two = {"disparity", "exposure_ratio"} if groups == 2 else set()
+        assert set(plain["intervals"]) == measures | of_two
+        assert set(plain["pair_intervals"]) == {"disparities", "exposure_ratios"}
         assert repr(found).startswith(f"<Evaluation: dcg {found.dcg:.4f}, ndcg {found.ndcg:.4f}")
         text = str(found)
         assert "ndcg@2" in text
@@ -597,22 +600,22 @@ def test_shares_and_exposure_per_merit() -> None:
         assert found.exposure_share[names[0]] * found.exposure[names[1]] == pytest.approx(
             found.exposure_share[names[1]] * found.exposure[names[0]]
         )
-        assert np.asarray(found.ratio_of_sums_disparity)[first, second] == pytest.approx(
+        assert found.ratio_of_sums_disparities[first, second] == pytest.approx(
             per_merit[names[0]] - per_merit[names[1]]
         )
 
 
 def test_intervals_of_many_groups_are_antisymmetric_matrices() -> None:
     found = evaluate(PlackettLuce(by_first), made([5] * 30, 3), position_bias=BIAS)
-    low, high = (np.asarray(one) for one in found.intervals["disparity"])
+    low, high = found.pair_intervals["disparities"]
     np.testing.assert_allclose(low, -high.T)
-    matrix = np.asarray(found.disparity)
+    matrix = found.disparities
     np.testing.assert_array_equal(matrix, -matrix.T)
     assert (low <= matrix).all()
     assert (matrix <= high).all()
     wide = evaluate(PlackettLuce(by_first), made([5] * 30, 3), position_bias=BIAS, intervals=0.99)
     off_diagonal = ~np.eye(3, dtype=bool)
-    assert (np.asarray(wide.intervals["disparity"][0]) < low)[off_diagonal].all()
+    assert (wide.pair_intervals["disparities"][0] < low)[off_diagonal].all()
 
 
 # the bootstrap

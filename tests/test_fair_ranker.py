@@ -39,7 +39,7 @@ def log() -> ClickLog:
 def scores(source: Any, *more: Any, **settings: Any) -> NDArray[np.float64]:
     """Scores of other lists by a ranker trained on a source; arrays of `fit` come as a dictionary."""
     arrays = more[0] if more else {}
-    return FairRanker(**{**PLAIN, **settings}).fit(source, **arrays).predict(learnable(seed=9))
+    return np.asarray(FairRanker(**{**PLAIN, **settings}).fit(source, **arrays).predict(learnable(seed=9)))
 
 
 # --- scikit-learn's conventions ---

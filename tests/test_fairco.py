@@ -292,14 +292,14 @@ def test_one_regression_serves_many_rankers() -> None:
     log = random_log(data)
     first = FairCo(0.1, l2=0.01).fit(log)
     second, third = FairCo(1.0), FairCo(1.0, l2=0.01).fit(log)
-    second.adopt_from(first)
+    second.copy_trained(first)
     np.testing.assert_array_equal(
         second.sample_rankings(data, 4, seed=0), third.sample_rankings(data, 4, seed=0)
     )
     assert isinstance(second.regression_, RelevanceRegression)
     assert second.position_bias_ == BIAS
     fourth = FairCo(1.0)
-    fourth.adopt_from(first.regression_)
+    fourth.copy_trained(first.regression_)
     np.testing.assert_array_equal(fourth.predict(data), first.predict(data))
 
 
@@ -349,4 +349,4 @@ def test_bad_requests_are_refused() -> None:
         short.sample_rankings(data, 2)
     bad = FairCo(-1.0)
     with pytest.raises(InputError, match="gain"):
-        bad.adopt_from(ranker)
+        bad.copy_trained(ranker)

@@ -293,7 +293,7 @@ def test_a_train_command_fills_in_and_the_others_follow(
     ("change", "problem"),
     [
         ({"missing": "median"}, "must be"),
-        ({"one_hot": 1}, "true or false"),
+        ({"one_hot": 1}, "1 is no bool"),
         ({"columns": []}, "features of the policy"),
     ],
 )

@@ -18,7 +18,7 @@ import pytest
 import fultr
 from fultr import InputError, RankingDataset, count, merge, read_dataset, read_letor, read_log
 from fultr.data.columns import NUMBER
-from fultr.logs import lightgbm_table
+from fultr.logs import lightgbm_table, nested_table
 from fultr.logs.reading import LogOptions
 from tests.commands import refusal, result_of
 
@@ -179,6 +179,13 @@ def test_parquet_text_that_is_not_utf8_is_refused(tmp_path: Path, column: str) -
         pq.write_table(pa.table({**LOG, column: values}), path)
         with pytest.raises(InputError, match=f"log.parquet, column '{column}': is damaged: .*UTF8"):
             count(path, context="device" if column == "device" else None)
+
+
+def test_names_of_columns_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.ndjson"
+    path.write_bytes(b'{"query_id": "a", "doc_ids": ["x"], "cli\xffcks": [1]}\n')
+    with pytest.raises(InputError, match="log.ndjson: the name of a column is not UTF-8 text"):
+        count(nested_table(path))
 
 
 def test_numbers_of_rows_in_parquet_that_are_wrong_are_refused(tmp_path: Path) -> None:

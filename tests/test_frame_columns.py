@@ -14,6 +14,7 @@ import fultr
 from fultr import FairRanker, InputError, PositionBias
 from fultr.audits import audit
 from fultr.logs.frames import GivenItems, is_frame, items_of, source_of_frame
+from tests.ranker_contract import by_row
 from tests.shown_jobs import FEATURES, job_board
 
 BIAS = PositionBias.power(1.0)
@@ -67,12 +68,21 @@ def test_a_feature_that_is_missing_or_renamed_is_named(ranker: FairRanker, items
             use(items.with_columns(distance=np.where(np.arange(items.height) == 2, np.nan, 1.0)))
 
 
+def test_a_missing_feature_is_called_as_its_column_is(items: pl.DataFrame) -> None:
+    """It was called '1' where the table has feature_0, feature_1, ..."""
+    names = {name: f"feature_{number}" for number, name in enumerate(FEATURES)}
+    log = fultr.count(job_board().rename(names), position_bias=BIAS)
+    numbered = FairRanker(1.0, l2=0.01, folds=0).fit(log)
+    with pytest.raises(InputError, match="column 'feature_1': the column is missing"):
+        numbered.predict(items.rename(names).drop("feature_1"))
+
+
 @pytest.mark.parametrize("make", FRAMES)
 def test_rows_of_a_query_are_one_list(
     ranker: FairRanker, items: pl.DataFrame, scores: Any, make: Callable[[pl.DataFrame], Any]
 ) -> None:
-    ranks = ranker.rank(make(items))
-    drawn = ranker.sample_rankings(make(items), 3, top_k=5, seed=2)
+    ranks = np.asarray(ranker.rank(make(items)))
+    drawn = np.asarray(by_row(ranker.sample_rankings(make(items), 3, top_k=5, seed=2))).T
     assert drawn.shape == (3, items.height)
     for query in items["query_id"].unique():
         rows = (items["query_id"] == query).to_numpy()

@@ -193,6 +193,7 @@ def test_names_in_tables_of_an_audit_are_no_formulas(name: str) -> None:
     text = _table([{"group": name, "value": -1.5}])
     (row,) = csv.DictReader(io.StringIO(text, newline=""))
     in_a_line = name.replace("\r", "\\r")
+    assert not set("\x1b\x07\u202e\x9b\ud800\r") & set(_table([{"group": HOSTILE}]))
     assert row == {"group": f"'{in_a_line}", "value": "-1.5"}  # numbers stay numbers
 
 

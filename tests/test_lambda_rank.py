@@ -74,7 +74,7 @@ class TestContract(Contract):
 
 
 def ranks_of(scores: Array) -> list[int]:
-    """Ranks from 1 by falling score; items of the same score in their order."""
+    """Ranks from 1 by descending score; items of the same score in their order."""
     order = sorted(range(scores.size), key=lambda place: (-scores[place], place))
     return [order.index(place) + 1 for place in range(scores.size)]
 
@@ -206,7 +206,7 @@ def test_only_equal_impressions_are_merged() -> None:
     merged = MergedImpressions.of(clicks_on_three(clicks, positions))
     # the order in which items were shown does not matter; which ones were shown or clicked does
     kinds = [slice(*edges) for edges in pairwise(merged.starts)]
-    found = [(merged.place[kind].tolist(), merged.gain[kind].tolist()) for kind in kinds]
+    found = [(merged.index[kind].tolist(), merged.gain[kind].tolist()) for kind in kinds]
     assert sorted((*kind, count) for kind, count in zip(found, merged.count.tolist(), strict=True)) == [
         ([0, 1], [1, 0], 2),
         ([0, 1, 2], [1, 0, 0], 2),

@@ -138,7 +138,7 @@ def test_other_queries_of_the_same_file_are_other_impressions(weeks: tuple[Path,
 def test_new_clicks_on_known_queries_are_audited_and_new_queries_apart(
     ranker: FairRanker, weeks: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    log = counted(weeks[1])
+    log = counted(weeks[1]).with_complete_lists()
     found = audit(log, {"mine": ranker}, max_disparity=100.0)
     mine = found.rankings["mine"]
     assert mine.recurring_queries == 40

@@ -32,7 +32,7 @@ from fultr.estimators import (
     merit_evidence,
     policy_aware_evidence,
 )
-from fultr.evaluation.evaluate_policy import (
+from fultr.evaluation.exposure import (
     exposure_ratio_bounds,
     exposure_ratios,
     exposure_to_move,

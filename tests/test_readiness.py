@@ -237,6 +237,16 @@ def test_a_group_without_items_is_no_group_to_judge() -> None:
     assert both(without, "There are no groups") == "note"
 
 
+def test_hundreds_of_groups_without_evidence_are_a_few_findings() -> None:
+    groups = [f"g{row}" for row in range(300)]
+    relevance = np.arange(300) % 2
+    data = RankingDataset(np.zeros((300, 1)), range(0, 301, 3), group=groups, relevance=relevance)
+    log = simulate_clicks(data, RandomRanking(), POWER, impressions=300, seed=0)
+    about = [one.sentence for one in judge_readiness(log).findings if "roup" in one.sentence]
+    assert 5 < len(about) < 20
+    assert any("more groups were never clicked. Merge small groups" in sentence for sentence in about)
+
+
 def test_groups_that_never_meet_have_no_disparity() -> None:
     data = some_log().data
     apart = some_log(data=replace(data, group=np.repeat([0, 1] * 15, 3)))

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import markupsafe
 import numpy as np
 import pytest
 
@@ -28,7 +29,7 @@ from fultr import (
     write_dataset,
     write_log,
 )
-from fultr.audits import AuditEstimate, audit, read_audit, write_audit
+from fultr.audits import GROUP_MEASURES, AuditEstimate, audit, read_audit, write_audit
 from fultr.cli.main import run
 from fultr.errors import InputError
 from fultr.reports import (
@@ -41,7 +42,6 @@ from fultr.reports import (
     write_report,
 )
 from fultr.reports.content import (
-    MEASURES,
     DataPart,
     Detail,
     Group,
@@ -55,7 +55,7 @@ from fultr.reports.content import (
     within,
 )
 from fultr.reports.examples import examples_of
-from fultr.reports.page import LARGEST, embedded, filled
+from fultr.reports.page import LARGEST, embedded
 from fultr.reports.run_report import detailed
 from fultr.reports.sentences import number_text, share_text, summary_of_run
 from fultr.training import sweep
@@ -293,7 +293,7 @@ def test_labelled_lists_have_no_logged_ranking(
     content = content_of(tmp_path / "report.html")
     assert [part["key"] for part in content["parts"]] == ["training"]
     assert content["rankings"][0]["measured"]["training"]["groups"]
-    assert "relevance" in content["examples"][0]["items"][0][2]
+    assert "relevance" in content["examples"][0]["items"][0]["evidence"]
 
 
 def test_a_cut_utility_is_not_compared_with_that_of_the_log(
@@ -362,7 +362,7 @@ def test_whatever_is_in_the_data_is_text_on_the_page(tmp_path: Path, audited: Pa
     assert "img" not in names
     assert "b" not in names
     assert not any(key.startswith("on") for _, attributes in elements.found for key in attributes)
-    assert html.escape(HOSTILE[1]) in text
+    assert str(markupsafe.escape(HOSTILE[1])) in text
     assert "alert(1)</script>" not in text
     assert HOSTILE[0] in [one["name"] for one in content_of(page)["rankings"]]
 
@@ -377,10 +377,6 @@ def test_any_name_can_be_embedded(tmp_path: Path, name: str) -> None:
     Elements(page.read_text(encoding="utf-8"))
     shown = content_of(page)["rankings"][0]["measured"]["part"]["groups"][0]["name"]
     assert shown == name or (len(name) > 80 and shown == name[:79] + "…")
-
-
-def test_what_is_filled_in_is_not_filled_again() -> None:
-    assert filled("{{a}}{{b}}", {"a": "{{b}}{{a}}", "b": "\\1"}) == "{{b}}{{a}}\\1"
 
 
 def made_report(name: str, *, policies: int, groups: int = 2) -> Report:
@@ -439,10 +435,10 @@ def test_of_many_pairs_the_largest_are_shown() -> None:
     pairs = tuple(
         Pair("a", str(number), exactly(value)) for number, value in enumerate((0.1, -0.9, 0.5, 0.2))
     )
-    found = MeasuredRanking(exactly(1.0), exactly(1.0), (), pairs).to_dict(
-        Detail(groups=1, pairs=2, examples=0)
-    )
-    assert [pair["disparity"]["value"] for pair in found["pairs"]] == [-0.9, 0.5]
+    measured = MeasuredRanking(exactly(1.0), exactly(1.0), (), pairs)
+    kept = measured.cut(Detail(groups=1, pairs=2, examples=0))
+    assert [pair.disparity.value for pair in kept.pairs] == [-0.9, 0.5]
+    assert kept.pairs_in_all == 4
 
 
 def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
@@ -464,9 +460,18 @@ def test_disparity_of_two_groups_has_the_bounds_of_its_size() -> None:
     base = MeasuredRanking(exactly(1.0), exactly(0.3))
 
     def bounds(low: float, high: float) -> tuple[float, float]:
-        of_groups = {name: {"a": 1.0, "b": None} for name in MEASURES}
-        intervals = {"dcg": [0.9, 1.1], "disparity": [low, high]}
-        found = detailed(base, {"groups": ["a", "b"], "disparity": -0.3, "intervals": intervals, **of_groups})
+        of_groups = {name: {"a": 1.0, "b": None} for name in GROUP_MEASURES}
+        found = detailed(
+            base,
+            {
+                "groups": ["a", "b"],
+                "disparities": [[0.0, -0.3], [0.3, 0.0]],
+                "exposure_ratios": [[1.0, None], [None, 1.0]],
+                "intervals": {"dcg": [0.9, 1.1]},
+                "pair_intervals": {"disparities": [[[0.0, low], [-high, 0.0]], [[0.0, high], [-low, 0.0]]]},
+                **of_groups,
+            },
+        )
         assert found.utility == AuditEstimate(1.0, 0.9, 1.1)
         assert math.isnan(found.groups[1].merit.value)
         return found.disparity.low, found.disparity.high

@@ -204,7 +204,7 @@ def test_examples_show_the_ranking_before_and_after(browser: Browser, folder: Pa
             " [one.querySelector('bdi').textContent, Number(one.querySelector('data').value)]))"
         )
         assert columns == [
-            [[example["items"][item][0], exposure] for item, exposure in example["rankings"][key]]
+            [[example["items"][item]["name"], exposure] for item, exposure in example["rankings"][key]]
             for key in ("logged", content["reference"], picked)
         ]
 

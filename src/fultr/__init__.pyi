@@ -44,6 +44,7 @@ from .training import (
     UnsupportedLimitError,
     fair_offsets,
     load,
+    load_ranker,
     save,
     sweep,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "inspect_dataset",
     "inspect_log",
     "load",
+    "load_ranker",
     "merge",
     "read_audit",
     "read_bias",

@@ -75,7 +75,7 @@ class PositionBias:
         """The last position that anybody looks at; None if there is no end."""
         if self.beyond != "zero":
             return None
-        return max(place for place, value in enumerate(self.values, start=1) if value > 0)
+        return max(position for position, value in enumerate(self.values, start=1) if value > 0)
 
     def last_position(self, top_k: int | None) -> int | None:
         """Return the last position that has any utility: the last of the first `top_k` that is looked at."""
@@ -212,17 +212,17 @@ class PositionBiasByContext:
             value: curve.cut(len(curve.values)) if curve.beyond == "error" else curve
             for value, curve in curves.items()
         }
-        parts = {value: shares[value] * curve.curve(last)[1:] for value, curve in ended.items()}
-        values = sum(parts.values(), np.zeros(last))
+        weighted = {value: shares[value] * curve.curve(last)[1:] for value, curve in ended.items()}
+        values = sum(weighted.values(), np.zeros(last))
         if all_end:
             return PositionBias(values.tolist())
         powers = {
             value: float(curve.beyond) for value, curve in curves.items() if not isinstance(curve.beyond, str)
         }
-        at_end = sum(parts[value][-1] for value in powers)
+        at_end = sum(weighted[value][-1] for value in powers)
         if not at_end:
             return PositionBias(values.tolist(), beyond="zero")
-        power = sum(parts[value][-1] * power for value, power in powers.items()) / at_end
+        power = sum(weighted[value][-1] * power for value, power in powers.items()) / at_end
         return PositionBias(values.tolist(), beyond=float(power))
 
     def to_dict(self) -> dict[str, Any]:

@@ -238,10 +238,12 @@ def draw_bias(
     return save_picture(figure, path)
 
 
-def bias_on(axes: Any, found: CurveWithIntervals, name: str, look: int = 0) -> Any:
+def bias_on(axes: Any, estimate: CurveWithIntervals, name: str, look: int = 0) -> Any:
     """Draw examination by position with its intervals on axes of matplotlib; returns the line."""
-    positions = range(1, len(found.values) + 1)
-    line = _draw_curve(axes, Curve(name, positions, found.values, up_bounds=(found.low, found.high)), look)
+    positions = range(1, len(estimate.values) + 1)
+    line = _draw_curve(
+        axes, Curve(name, positions, estimate.values, up_bounds=(estimate.low, estimate.high)), look
+    )
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("position k")

@@ -3,9 +3,9 @@ from .files import AUDIT, read_audit, write_audit
 from .inspecting import Inspection, inspect
 from .logged_disparity import logged_disparity_finding, lowest_limit, lowest_limit_finding
 from .pictures import draw_shares
-from .result import (
+from .ranking_result import (
+    GROUP_MEASURES,
     LOGGED,
-    Audit,
     AuditEstimate,
     Difference,
     GroupAudit,
@@ -14,9 +14,11 @@ from .result import (
     PairAudit,
     RankingAudit,
 )
+from .result import Audit
 
 __all__ = [
     "AUDIT",
+    "GROUP_MEASURES",
     "LOGGED",
     "Audit",
     "AuditEstimate",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
-from fultr.audits.result import LOGGED
+from fultr.audits.pairs import MOST_PAIRS, queries_of_pairs
+from fultr.audits.ranking_result import LOGGED
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.clicks import judge_readiness
+from fultr.clicks import check_candidates, judge_readiness
 from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation.inputs import checked_source
@@ -66,9 +66,9 @@ def overlaps_with_training(
             continue
         if overlap.same_impressions:
             files = f" ({', '.join(overlap.files[:MOST_NAMED])})" if overlap.files else ""
-            part = "" if overlap.share is None else f", about {overlap.share:.0%} of all"
+            share = "" if overlap.share is None else f", about {overlap.share:.0%} of all"
             problem = (
-                f"the log holds impressions that {name} was trained or validated on{files}{part}, where its"
+                f"the log holds impressions that {name} was trained or validated on{files}{share}, where its"
                 " disparity is small by construction; audit it on other clicks, of a later week or put aside"
                 " by fultr split"
             )
@@ -83,8 +83,9 @@ def new_lists(overlap: Overlap, log: Counts) -> NDArray[np.int64] | None:
         return None
     lists = np.flatnonzero(~overlap.recurring)
     new = log[lists]
-    queries = queries_of_pairs(new) or [np.unique(new.data.query_codes).size]
-    return lists if max(queries) >= FEW_QUERIES else None
+    met = queries_of_pairs(new)
+    most = met.max() if met.size else np.unique(new.data.query_codes).size
+    return lists if most >= FEW_QUERIES else None
 
 
 def notes_on_training(overlaps: Mapping[str, Overlap], log: Counts) -> Iterator[str]:
@@ -120,24 +121,11 @@ def noise_to_take_off(asked: ClickNoise | None, log: Counts) -> tuple[ClickNoise
     return None, notes
 
 
-MOST_PAIRS = 25_000
-"""Pairs of groups that are measured; the resamples of each take 16 kB for every ranking."""
+def check_limit(max_disparity: float | None, log: Counts, met: NDArray[np.int64]) -> None:
+    """Refuse a limit that the log cannot say anything about: a pass would mean nothing.
 
-
-def check_groups(log: Counts) -> None:
-    """Refuse more groups than anybody could read of, or memory could hold."""
-    groups = len(log.data.group_names)
-    pairs = groups * (groups - 1) // 2
-    if pairs > MOST_PAIRS:
-        problem = (
-            f"there are {groups:,} groups, which make {pairs:,} pairs; an audit measures {MOST_PAIRS:,} at"
-            " most. Merge small groups, or check that the column does not hold ids"
-        )
-        raise InputError(problem, column="group")
-
-
-def check_limit(max_disparity: float | None, log: Counts, queries_of_pairs: Sequence[int]) -> None:
-    """Refuse a limit that the log cannot say anything about: a pass would mean nothing."""
+    `met` is in how many queries pairs of groups meet.
+    """
     if max_disparity is None:
         return
     finite_number(max_disparity, "max_disparity")
@@ -147,7 +135,8 @@ def check_limit(max_disparity: float | None, log: Counts, queries_of_pairs: Sequ
             " disparity is known only up to a factor; use a log that kept them"
         )
         raise InputError(problem, column="max_disparity", value=max_disparity)
-    if not any(queries_of_pairs):
+    check_candidates(log, max_disparity)
+    if not met.any():
         problem = (
             "a limit needs two groups that meet in a list of the log, and a click on one of them;"
             " without, the disparity is 0 whatever the ranking"
@@ -155,33 +144,26 @@ def check_limit(max_disparity: float | None, log: Counts, queries_of_pairs: Sequ
         raise InputError(problem, column="max_disparity", value=max_disparity)
 
 
-def queries_of_pairs(log: Counts) -> list[int]:
-    """Return in how many queries each pair of groups i < j meets in a list with a click on either."""
-    groups = len(log.data.group_names)
-    present = _by_group(log, np.ones(log.data.rows)) > 0
-    clicked = _by_group(log, log.clicks()) > 0
-    codes = log.data.query_codes
-    return [
-        int(np.unique(codes[present[:, i] & present[:, j] & (clicked[:, i] | clicked[:, j])]).size)
-        for i, j in combinations(range(groups), 2)
-    ]
-
-
-def notes_on_log(log: Counts, met: Sequence[int]) -> Iterator[str]:
+def notes_on_log(log: Counts, met: NDArray[np.int64]) -> Iterator[str]:
     """Yield what to know of a log before relying on an audit."""
     names = log.data.group_names
     if len(names) < 2:
         yield f"there are {len(names)} groups, so that there is no pair whose disparity could be measured"
-    few = [
-        f"{first} and {second} in {count:,}"
-        for (first, second), count in zip(combinations(names, 2), met, strict=True)
-        if count < FEW_QUERIES
-    ]
-    if few:
-        more = f" and {len(few) - MOST_NAMED:,} more pairs" if len(few) > MOST_NAMED else ""
+    few = np.flatnonzero(met < FEW_QUERIES)
+    if few.size:
+        first, second = np.triu_indices(len(names), k=1)
+        named = ", ".join(
+            f"{names[first[pair]]} and {names[second[pair]]} in {met[pair]:,}" for pair in few[:MOST_NAMED]
+        )
+        more = f" and {few.size - MOST_NAMED:,} more pairs" if few.size > MOST_NAMED else ""
         yield (
             f"groups that meet with a click in fewer than {FEW_QUERIES} queries have intervals that are too"
-            f" narrow: {', '.join(few[:MOST_NAMED])}{more}"
+            f" narrow: {named}{more}"
+        )
+    if met.size > MOST_PAIRS:
+        yield (
+            f"there are {met.size:,} pairs of groups: those with the {MOST_PAIRS:,} largest disparities are"
+            " kept, and the disparity of a ranking is that of all"
         )
     unknown = int((log.data.group < 0).sum())
     if unknown:
@@ -205,12 +187,3 @@ def findings_on(log: Counts, position_bias: PositionBias) -> tuple[dict[str, str
     bias = None if log.has_own_weights else position_bias
     judged = judge_readiness(log, bias)
     return tuple(finding.to_dict() for finding in judged.findings)
-
-
-def _by_group(log: Counts, of_rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Add up values of rows by list and group; rows of unknown group count nowhere."""
-    groups = len(log.data.group_names)
-    known = log.data.group >= 0
-    cell = log.data.list_of_row[known] * groups + log.data.group[known]
-    sums = np.bincount(cell, weights=of_rows[known], minlength=len(log.data) * groups)
-    return np.asarray(sums, dtype=np.float64).reshape(len(log.data), groups)

@@ -1,4 +1,4 @@
-"""What each list contributes to utility, exposure, merit and disparity: logged rankings and policies."""
+"""What each query contributes to utility, exposure, merit and disparity: logged rankings and policies."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.audits.pairs import GroupCells, PairColumns, difference, disparity_columns, sums_of_queries
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import Counts
 from fultr.data.propensity import click_weights
-from fultr.estimators import (
-    group_exposure,
-    group_merit,
-    list_disparities,
-    list_disparity_bounds,
-    list_utilities,
-    merit_in_arrays,
-)
-from fultr.evaluation.contributions import Ranker, pairs_of, unseen_columns
+from fultr.estimators import list_utilities, merit_in_arrays
+from fultr.evaluation.contributions import Ranker
 from fultr.expectation import dcg_weights, examination_weights
 
 Array = NDArray[np.float64]
@@ -26,29 +20,40 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RankingContributions:
-    """Sums over the impressions of each list, of which every measure is a mean.
+    """Sums over the impressions of each query, of which every measure is a mean.
 
     Parameters
     ----------
     utility
-        (lists, 1) DCG.
+        (queries, 1) DCG.
     exposure, merit
-        (lists, groups)
-    pairs, low, high
-        (lists, pairs) D_ij for i < j, and between what it lies whatever the merit of candidates that nobody
-        could see.
+        (queries, groups)
     unseen_exposure, unknown
-        (lists, groups) The exposure of such candidates, and the most that they can add to merit.
+        (queries, groups) The exposure of candidates that nobody could see, and the most that they can add to
+        merit.
+    pairs
+        D_ij for i < j.
     """
 
     utility: Array
     exposure: Array
     merit: Array
-    pairs: Array
-    low: Array
-    high: Array
     unseen_exposure: Array
     unknown: Array
+    pairs: PairColumns
+
+    def at(self, queries: NDArray[np.int64]) -> RankingContributions:
+        """Return some of the queries."""
+        sums = {name: block[queries] for name, block in self.columns().items()}
+        return RankingContributions(**sums, pairs=self.pairs.at(queries))
+
+    def columns(self, logged: RankingContributions | None = None) -> dict[str, Array]:
+        """Return all but the pairs by name; with the logged ranking, also the utility beyond its own."""
+        names = ("utility", "exposure", "merit", "unseen_exposure", "unknown")
+        columns: dict[str, Array] = {name: getattr(self, name) for name in names}
+        if logged is not None:
+            columns["more_utility"] = np.asarray(difference(self.utility, logged.utility))
+        return columns
 
 
 class Clicks:
@@ -74,6 +79,11 @@ class Clicks:
         self.noise = noise
         self.evidence = merit_in_arrays(log, None if log.has_own_weights else position_bias, noise=noise)
         self.last = position_bias.last_position(top_k)
+        self.cells = GroupCells.of(log.data)
+        unseen = self.evidence.unseen_group
+        self.unseen = None if unseen is None else unseen >= 0
+        self.times = np.repeat(log.impressions.astype(np.float64), np.diff(self.cells.offsets))
+        """The impressions of the list of each cell."""
 
     def of_logged(self) -> RankingContributions:
         """Return what the rankings of the log contribute.
@@ -98,20 +108,23 @@ class Clicks:
         return self._with_exposure(utility, weights[1])
 
     def _with_exposure(self, utility: Array, exposure: Array) -> RankingContributions:
-        impressions = self.evidence.impressions[:, None]
-        hidden, unknown = unseen_columns(exposure, self.evidence)
-        pairs = low = high = pairs_of(list_disparities(exposure, self.evidence))
-        if self.evidence.unseen is not None:
-            low, high = map(pairs_of, list_disparity_bounds(exposure, self.evidence))
+        cells, merit = self.cells, self.cells.sums(self.evidence.weight)
+        hidden = unknown = None
+        if self.unseen is not None:
+            hidden, unknown = (
+                cells.sums(exposure * self.unseen),
+                cells.sums(self.unseen.astype(np.float64)) * self.times,
+            )
+            exposure = exposure * ~self.unseen
+        seen = cells.sums(exposure)
+        nothing = np.zeros_like(seen)
         return RankingContributions(
-            utility=utility[:, None],
-            exposure=impressions * group_exposure(exposure, self.evidence),
-            merit=group_merit(self.evidence),
-            pairs=pairs,
-            low=low,
-            high=high,
-            unseen_exposure=hidden,
-            unknown=unknown,
+            utility=sums_of_queries(utility, self.log.data)[:, None],
+            exposure=cells.by_query(seen * self.times),
+            merit=cells.by_query(merit),
+            unseen_exposure=cells.by_query(nothing if hidden is None else hidden * self.times),
+            unknown=cells.by_query(nothing if unknown is None else unknown),
+            pairs=disparity_columns(cells, seen, merit, hidden, unknown),
         )
 
     def _logged_utility(self) -> Array:
@@ -130,5 +143,5 @@ class Clicks:
             weight /= plus - minus
         worth = dcg_weights(max(self.log.deepest, 1), self.last)[cells.position - 1]
         which = self.log.data.list_of_row[cells.row]
-        found = np.bincount(which, weights=weight * worth, minlength=len(self.log.data))
-        return np.asarray(found, dtype=np.float64)
+        utility = np.bincount(which, weights=weight * worth, minlength=len(self.log.data))
+        return np.asarray(utility, dtype=np.float64)

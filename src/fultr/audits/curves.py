@@ -52,13 +52,13 @@ def examination_for(
     An estimate that ends before the last position is refused, unless it was given a tail. All end where the
     page does.
     """
-    found = _examination(asked, log, policies, longest)
+    examination = _examination(asked, log, policies, longest)
 
     def cut(bias: PositionBias) -> PositionBias:
         return log.on_page(bias, depth)
 
-    others = {name: cut(other) for name, other in found.others.items()}
-    return replace(found, bias=cut(found.bias), others=others)
+    others = {name: cut(other) for name, other in examination.others.items()}
+    return replace(examination, bias=cut(examination.bias), others=others)
 
 
 def _examination(asked: object, log: Counts, policies: Mapping[str, object], longest: int) -> Examination:
@@ -67,7 +67,7 @@ def _examination(asked: object, log: Counts, policies: Mapping[str, object], lon
     if asked is not None and not isinstance(asked, PositionBias):
         problem = "must be a PositionBias or a BiasEstimate, or left out for that of the log"
         raise InputError(problem, column="position_bias", value=asked)
-    bias, source = (asked, "given") if asked is not None else _known(log, policies)
+    bias, source = (asked, "given") if asked is not None else _own_bias(log, policies)
     return _assumed(bias, source)
 
 
@@ -83,22 +83,22 @@ def steeper(bias: PositionBias, factor: float) -> PositionBias:
     return PositionBias([value**factor for value in bias.values], beyond=beyond)
 
 
-def _known(log: Counts, policies: Mapping[str, object]) -> tuple[PositionBias, str]:
+def _own_bias(log: Counts, policies: Mapping[str, object]) -> tuple[PositionBias, str]:
     """Return what the log says of itself, or else what all policies were trained with."""
     try:
         return position_bias_of(None, log), "propensities" if log.position_bias is None else "log"
     except InputError:
-        found = {
+        biases = {
             bias
             for policy in policies.values()
             for bias in (getattr(policy, "position_bias_", None) or getattr(policy, "position_bias", None),)
             if isinstance(bias, PositionBias)
         }
-        if len(found) == 1:
+        if len(biases) == 1:
             for policy in policies.values():
                 warn_of_mean(policy)
-            return found.pop(), "policies"
-        if not found:
+            return biases.pop(), "policies"
+        if not biases:
             raise
     problem = "the log has no position bias and the policies have different ones; give the one that holds"
     raise InputError(problem, column="position_bias")
@@ -155,9 +155,9 @@ def _end(bias: PositionBias, ends: tuple[float, ...], change: float) -> Position
     power of the tail changes by `change`.
     """
     values, factor = [], 1.0
-    for place, value in enumerate(bias.values):
-        if place and place < len(ends) and math.isfinite(ends[place]):
-            factor = ends[place] / value
+    for index, value in enumerate(bias.values):
+        if index and index < len(ends) and math.isfinite(ends[index]):
+            factor = ends[index] / value
         values.append(value * factor)
     beyond = bias.beyond
     if not isinstance(beyond, str) and math.isfinite(change):

@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fultr.audits.pictures import draw_shares
-from fultr.audits.result import GROUP_MEASURES, Audit, AuditEstimate, RankingAudit
+from fultr.audits.result import Audit
+from fultr.errors import visible
 from fultr.files import make_folder, read_json, write_text, written_together
 
 AUDIT, GROUPS, PAIRS = "audit.json", "audit_groups.csv", "audit_pairs.csv"
@@ -28,60 +29,23 @@ def write_audit(audit: Audit, folder: str | Path) -> list[Path]:
     """
     from fultr import __version__
 
-    place = make_folder(folder)
+    target = make_folder(folder)
     content = {"fultr": __version__, **audit.to_dict()}
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with written_together():
         written = [
-            write_text(place / AUDIT, text),
-            write_text(place / GROUPS, _table(list(_group_rows(audit)))),
-            write_text(place / PAIRS, _table(list(_pair_rows(audit)))),
+            write_text(target / AUDIT, text),
+            write_text(target / GROUPS, _table(list(audit.group_rows()))),
+            write_text(target / PAIRS, _table(list(audit.pair_rows()))),
         ]
         if audit.logged.groups:
-            written += [draw_shares(audit, place / name) for name in PICTURES]
+            written += [draw_shares(audit, target / name) for name in PICTURES]
     return written
 
 
 def read_audit(path: str | Path) -> Audit:
     """Read an audit.json that `write_audit` wrote."""
     return read_json(path, Audit.from_dict)
-
-
-def _group_rows(audit: Audit) -> Iterator[dict[str, Any]]:
-    for ranking in audit.rankings.values():
-        for group in ranking.groups:
-            row: dict[str, Any] = {"ranking": ranking.name, "group": group.name, "items": group.items}
-            for name in GROUP_MEASURES:
-                row |= _columns(name, getattr(group, name))
-            yield row
-
-
-def _pair_rows(audit: Audit) -> Iterator[dict[str, Any]]:
-    for ranking in audit.rankings.values():
-        yield from _pairs_of(ranking)
-
-
-def _pairs_of(ranking: RankingAudit) -> Iterator[dict[str, Any]]:
-    nothing = AuditEstimate(math.nan, math.nan, math.nan)
-    for number, (pair, (least, most)) in enumerate(zip(ranking.pairs, ranking.pair_ranges, strict=True)):
-        more = nothing if ranking.difference is None else ranking.difference.disparities[number]
-        yield {
-            "ranking": ranking.name,
-            "first": pair.first,
-            "second": pair.second,
-            "queries": pair.queries,
-            **_columns("disparity", pair.disparity),
-            "band_low": pair.band[0],
-            "band_high": pair.band[1],
-            **_columns("exposure_ratio", pair.exposure_ratio),
-            "least_under_other_biases": least,
-            "most_under_other_biases": most,
-            **_columns("more_than_logged", more),
-        }
-
-
-def _columns(name: str, estimate: AuditEstimate) -> dict[str, float]:
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
@@ -96,7 +60,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _short(value: Any) -> Any:
     if isinstance(value, str):  # a spreadsheet would take such a name for a formula, and run it
         safe = f"'{value}" if value.startswith(FORMULA_STARTS) else value
-        return safe.replace("\r", "\\r")  # which csv does not quote, though it ends a line for some
+        return visible(safe)  # a table may be shown in a terminal, and csv does not quote all line ends
     if not isinstance(value, float):
         return value
     return f"{value:.6g}" if math.isfinite(value) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +13,11 @@ from fultr.data import RankingDataset
 from fultr.errors import InputError
 from fultr.evaluation.inputs import checked_source
 from fultr.logs.inspection import Finding, inspect_dataset
+from fultr.results import Displayed, Tables, summary_tables
 
 
-@dataclass(frozen=True)
-class Inspection:
+@dataclass(frozen=True, repr=False)
+class Inspection(Displayed):
     """What data holds, and what is suspicious in it.
 
     Parameters
@@ -36,6 +38,16 @@ class Inspection:
     def severe(self) -> tuple[Finding, ...]:
         """The findings with which results cannot be trusted; empty, and so false, if there are none."""
         return tuple(finding for finding in self.findings if finding.severity == "severe")
+
+    def tables(self) -> Tables:
+        """Return what is suspicious, and what the data holds."""
+        findings = [{"severity": one.severity, "finding": one.sentence} for one in self.findings]
+        return {"findings": findings, **summary_tables(self.summary)}
+
+    def __repr__(self) -> str:
+        kinds = Counter(one.severity for one in self.findings)
+        counts = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        return f"<Inspection: {counts or 'nothing suspicious'}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as plain values."""
@@ -75,6 +87,6 @@ def inspect(data: Any, *, position_bias: AnyBias | None = None, depth: int | Non
     counts = source.compact()
     readiness = judge_readiness(counts, position_bias, depth)
     of_groups = (logged_disparity_finding, lowest_limit_finding)
-    found = [finding(counts, position_bias, depth) for finding in of_groups]
-    findings = (*readiness.findings, *(finding for finding in found if finding is not None))
+    of_pairs = [finding(counts, position_bias, depth) for finding in of_groups]
+    findings = (*readiness.findings, *(finding for finding in of_pairs if finding is not None))
     return Inspection(counts.describe(), findings, readiness.facts)

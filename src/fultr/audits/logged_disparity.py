@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fultr.audits.auditing import audit
+from fultr.clicks import check_candidates
 from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import Counts
 from fultr.errors import InputError
@@ -34,6 +35,7 @@ def lowest_limit(
     if len(counts.data.group_names) < 2:
         return None
     try:
+        check_candidates(counts, 0.0)
         weighed, curve = with_examination(counts, position_bias)
         bias = position_bias_of(curve, weighed, depth)
         evidence = merit_in_arrays(weighed, None if weighed.cells.propensity is not None else bias)
@@ -42,8 +44,8 @@ def lowest_limit(
     if evidence.unseen is not None or evidence.empties_dropped:
         return None
     exposure = weighed.mean_examination(bias)[None]
-    found = disparity_estimates(exposure, evidence, *clusters_of(weighed.data))
-    return float(found.reach(level) * np.sqrt((found.errors**2).sum()))
+    estimates = disparity_estimates(exposure, evidence, *clusters_of(weighed.data))
+    return float(estimates.reach(level) * np.sqrt((estimates.errors**2).sum()))
 
 
 def lowest_limit_finding(
@@ -68,16 +70,16 @@ def logged_disparity_finding(
     Parameters are those of `audit`.
     """
     try:
-        found = audit(counts, position_bias=position_bias, depth=depth, resamples=FEW_RESAMPLES).logged
+        logged = audit(counts, position_bias=position_bias, depth=depth, resamples=FEW_RESAMPLES).logged
     except InputError:  # which says why there is nothing to audit, for those who audit
         return None
-    if not found.pairs:
+    if not logged.pairs:
         return None
-    disparity = found.disparity
+    disparity = logged.disparity
     ends = f"{disparity.value:.3g} (95% interval {disparity.low:.3g} to {disparity.high:.3g})"
     if disparity.low > 0:
         sentence = (
-            f"The logged ranking has a disparity of {ends}: {found.exposure_to_move.value:.0%} of exposure"
+            f"The logged ranking has a disparity of {ends}: {logged.exposure_to_move.value:.0%} of exposure"
             " would have to go to other groups to be in proportion to merit."
         )
         return Finding("note", "group", sentence)

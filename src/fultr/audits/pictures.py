@@ -6,8 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fultr.audits.result import Audit, AuditEstimate
+from fultr.audits.ranking_result import AuditEstimate, RankingAudit
+from fultr.audits.result import Audit
+from fultr.errors import visible
 from fultr.plots import INK, MARKERS, PALETTE, canvas_of, distances_to_ends, save_picture
+
+MOST_GROUPS = 40
+"""Groups in the picture; of more, those furthest from their share of merit in any ranking."""
 
 LEAST_HEIGHT, MOST_HEIGHT, HEIGHT_OF_A_POINT, MARGIN = 4.2, 60.0, 0.22, 1.6
 """In inches; the more groups and rankings, the higher the picture."""
@@ -19,7 +24,9 @@ def draw_shares(audit: Audit, path: str | Path) -> Path:
     Where a ranking gives exposure in proportion to merit, its points lie at those of the merit.
     """
     figure, (axes,) = canvas_of(path)
-    groups, rankings = audit.logged.groups, list(audit.rankings.values())
+    rankings = list(audit.rankings.values())
+    shown = _shown_groups(rankings)
+    groups = [audit.logged.groups[number] for number in shown]
     points = 1 + len(rankings)
     height = MARGIN + HEIGHT_OF_A_POINT * (points + 1) * len(groups)
     figure.set_figheight(min(max(height, LEAST_HEIGHT), MOST_HEIGHT))
@@ -31,7 +38,7 @@ def draw_shares(audit: Audit, path: str | Path) -> Path:
     for number, ranking in enumerate(rankings):
         _draw(
             axes,
-            [group.exposure_share for group in ranking.groups],
+            [ranking.groups[number].exposure_share for number in shown],
             step * (number + 1 - len(rankings) / 2),
             f"share of exposure, {_literally(ranking.name)}",
             MARKERS[number % len(MARKERS)],
@@ -41,22 +48,33 @@ def draw_shares(audit: Audit, path: str | Path) -> Path:
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("share of all groups")
-    title = f"Merit and exposure by group ({audit.level:.0%} intervals)"
+    left = f", {len(shown)} of {len(audit.logged.groups):,}" if len(shown) < len(audit.logged.groups) else ""
+    title = f"Merit and exposure by group{left} ({audit.level:.0%} intervals)"
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return save_picture(figure, path)
+
+
+def _shown_groups(rankings: list[RankingAudit]) -> list[int]:
+    """Return the numbers of the groups to draw, in their order."""
+    names = [group.name for group in rankings[0].groups]
+    if len(names) <= MOST_GROUPS:
+        return list(range(len(names)))
+    each = MOST_GROUPS // len(rankings) + 1
+    furthest = [group.name for ranking in rankings for group in ranking.furthest_groups(each)]
+    return sorted({names.index(name) for name in furthest})[:MOST_GROUPS]
 
 
 def _draw(
     axes: Any, shares: list[AuditEstimate], beside: float, label: str, marker: str, colour: str
 ) -> None:
     """Draw one share of each group, beside the middle of its row; those that are not defined are left out."""
-    known = [(row, one) for row, one in enumerate(shares) if not math.isnan(one.value)]
-    values = [one.value for _, one in known]
+    defined = [(row, one) for row, one in enumerate(shares) if not math.isnan(one.value)]
+    values = [one.value for _, one in defined]
     axes.errorbar(
         values,
-        [row + beside for row, _ in known],
-        xerr=distances_to_ends(values, ([one.low for _, one in known], [one.high for _, one in known])),
+        [row + beside for row, _ in defined],
+        xerr=distances_to_ends(values, ([one.low for _, one in defined], [one.high for _, one in defined])),
         fmt=marker,
         color=colour,
         markersize=9 if marker == "|" else 5,
@@ -67,5 +85,5 @@ def _draw(
 
 
 def _literally(name: str) -> str:
-    """Keep dollars in a name from being taken for the marks of a formula."""
-    return name.replace("$", r"\$")
+    """Return a name as it is drawn: dollars are no marks of a formula, and control characters are escaped."""
+    return visible(name).replace("$", r"\$")

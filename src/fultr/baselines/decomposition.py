@@ -55,15 +55,15 @@ def decompose(probabilities: ArrayLike) -> tuple[Array, NDArray[np.int32]]:
         np.log(left, out=likelihood, where=possible)
         # an impossible place costs more than all possible ones together
         worst = items.size * np.log(NOTHING) - 1
-        place = linear_sum_assignment(np.where(possible, likelihood, worst), maximize=True)[1]
-        share = left[items, place].min()
+        position = linear_sum_assignment(np.where(possible, likelihood, worst), maximize=True)[1]
+        share = left[items, position].min()
         if not share > NOTHING:
             break
         shares.append(share)
-        rankings.append(place + 1)
-        left[items, place] -= share
-    found = np.array(shares)
-    return found / found.sum(), np.array(rankings, dtype=np.int32)
+        rankings.append(position + 1)
+        left[items, position] -= share
+    probabilities = np.array(shares)
+    return probabilities / probabilities.sum(), np.array(rankings, dtype=np.int32)
 
 
 def balanced(probabilities: ArrayLike) -> Array:

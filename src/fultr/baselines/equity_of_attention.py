@@ -40,7 +40,7 @@ class EquityOfAttention(PostProcessing):
     stays at least `theta` times that of ranking by it.
 
     The publication has one subject for each item and adds up |A_i + v_k - (R_i + r_i)|, which is a sum over
-    the places of items: an integer programme of assignment with one further constraint. With groups it is
+    the positions of items: an integer programme of assignment with one further constraint. With groups it is
     not, since e_g depends on all items of g. So F is linearised where ranking by relevance would lead, with
     slope c_g = a_g - sum_h (R_h / sum R) a_h, and the ranking is an assignment of items d to positions k of
 
@@ -145,16 +145,16 @@ class AttentionStream:
     def rank(self, relevance: Array, group: NDArray[np.int32]) -> NDArray[np.int32]:
         """Rank a query by the relevance and the group of its items: their positions, from 1."""
         self.relevance += self._by_group(group, relevance)
-        place = self._place(relevance, group)
-        self.attention += self._by_group(group, self.examination[place])
-        return (place + 1).astype(np.int32)
+        positions = self._best_positions(relevance, group)
+        self.attention += self._by_group(group, self.examination[positions])
+        return (positions + 1).astype(np.int32)
 
     def gaps(self, exposure: Array) -> Array:
         """Return a_g, what groups have had too much if they get this exposure; 0 while none is relevant."""
         after, total = self.attention + exposure, self.relevance.sum()
         return after - after.sum() / total * self.relevance if total > 0 else np.zeros_like(after)
 
-    def _place(self, relevance: Array, group: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _best_positions(self, relevance: Array, group: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the place of each item, from 0."""
         size = relevance.size
         examination, utility = self.examination[:size], self.utility[:size]
@@ -174,16 +174,18 @@ class AttentionStream:
         balance = start.cost - float(gaps @ gaps) / steepest
         kept, beyond = trade_off.least_cost(start, self.theta * start.dcg, balance)
         candidates = [kept] if beyond is None else [kept, beyond]
-        unfairness = [self._unfairness(candidate.place, group, examination) for candidate in candidates]
-        return candidates[int(np.argmin(unfairness))].place
+        unfairness = [self._unfairness(candidate.positions, group, examination) for candidate in candidates]
+        return candidates[int(np.argmin(unfairness))].positions
 
     def _mean(self, gaps: Array) -> float:
         """Return the mean of gaps, by relevance: the slope of F where exposure moves to the unknown group."""
         total = self.relevance.sum()
         return float(gaps @ self.relevance / total) if total > 0 else 0.0
 
-    def _unfairness(self, place: NDArray[np.int64], group: NDArray[np.int32], examination: Array) -> float:
-        gaps = self.gaps(self._by_group(group, examination[place]))
+    def _unfairness(
+        self, positions: NDArray[np.int64], group: NDArray[np.int32], examination: Array
+    ) -> float:
+        gaps = self.gaps(self._by_group(group, examination[positions]))
         return float(gaps @ gaps) / 2
 
     def _by_group(self, group: NDArray[np.int32], values: Array) -> Array:
@@ -195,7 +197,7 @@ class AttentionStream:
 class AttentionMeasures(NamedTuple):
     """A ranking, by the place of each item, with its cost and its DCG."""
 
-    place: NDArray[np.int64]
+    positions: NDArray[np.int64]
     cost: float
     dcg: float
 
@@ -218,10 +220,10 @@ class TradeOff:
         self.costs = np.multiply.outer(cost, examination)
         self.gains = np.multiply.outer(relevance, utility)
 
-    def measured(self, place: NDArray[np.int64]) -> AttentionMeasures:
+    def measured(self, positions: NDArray[np.int64]) -> AttentionMeasures:
         """Return a ranking with its cost and DCG."""
-        cost, gain = self.costs[self.items, place].sum(), self.gains[self.items, place].sum()
-        return AttentionMeasures(place, float(cost), float(gain))
+        cost, gain = self.costs[self.items, positions].sum(), self.gains[self.items, positions].sum()
+        return AttentionMeasures(positions, float(cost), float(gain))
 
     def best(self, cost_weight: float, dcg_weight: float) -> AttentionMeasures:
         """Return the ranking of least `cost_weight` cost - `dcg_weight` DCG."""

@@ -18,7 +18,7 @@ from fultr.training.fair_ranker import FairRanker
 from fultr.training.objective import Measured
 from fultr.training.preparation import Prepared, check_validated, prepare
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import refuse_trees
+from fultr.training.settings import check_not_trees
 from fultr.training.sources import single_impressions, source_of
 
 Array = NDArray[np.float64]
@@ -96,9 +96,9 @@ class FairPGRank(TrainableRanker):
         _train([self], source, valid)
         return self
 
-    def take(self, ready: Prepared, parameters: Array, l2: float, measured: Measured) -> None:
+    def set_policy(self, ready: Prepared, parameters: Array, l2: float, measured: Measured) -> None:
         """Become the policy of trained parameters, measured on training impressions."""
-        self.adopt(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
+        self.set_scorer(ready.model.scorer(parameters), ready.task.data, ready.weighing.position_bias)
         self.l2_ = l2
         self.training_utility_ = float(measured.utility[0])
         self.training_disparity_ = float(measured.disparity.sum())
@@ -151,12 +151,12 @@ def _train(rankers: list[FairPGRank], source: Source, valid: Source | None) -> N
     final = TreatmentObjective(comparisons, ready.task, ready.model, np.zeros(1), accuracy="double")
     for ranker, chosen in zip(rankers, best, strict=True):
         one = parameters[chosen : chosen + 1]
-        ranker.take(ready, one[0], float(cost[chosen]), final.measure(one))
+        ranker.set_policy(ready, one[0], float(cost[chosen]), final.measure(one))
 
 
 def _twin(ranker: FairPGRank) -> FairRanker:
     """Return a FairRanker of the same settings, which are then checked and prepared for in the same way."""
-    refuse_trees(ranker.model, "Fair-PG-Rank")
+    check_not_trees(ranker.model, "Fair-PG-Rank")
     settings = ranker.get_params(deep=False)
     ips = settings.pop("ips")
     del settings["valid_share"]
@@ -169,7 +169,7 @@ def _validate(ready: Prepared, weight: Array, parameters: Array) -> Array:
     """Return what each configuration achieves on validation impressions."""
     comparisons = compare_groups(ready.valid, ready.weighing, ready.valid_task.data)
     objective = TreatmentObjective(comparisons, ready.valid_task, ready.valid_model, np.zeros(1))
-    parts = [parameters] if ready.model.together else list(parameters[:, None])
-    found = [objective.measure(part) for part in parts]
-    measured = Measured(*(np.concatenate(field) for field in zip(*found, strict=True)))
+    blocks = [parameters] if ready.model.together else list(parameters[:, None])
+    measures = [objective.measure(block) for block in blocks]
+    measured = Measured(*(np.concatenate(field) for field in zip(*measures, strict=True)))
     return Treated(weight)(*measured).value

@@ -158,10 +158,10 @@ def control(
             wanted[row - start] = -(merit[row] + gain * lacking[group[row]])
         # a stable sort: ties keep the order of the rows
         order = np.argsort(wanted, kind="mergesort")
-        for place in range(stop - start):
-            row = start + order[place]
-            ranked[done + order[place]] = place + 1
+        for index in range(stop - start):
+            row = start + order[index]
+            ranked[done + order[index]] = index + 1
             if group[row] >= 0:
-                ledger[0, group[row]] += examined[place]
+                ledger[0, group[row]] += examined[index]
                 ledger[1, group[row]] += merit[row]
         done += stop - start

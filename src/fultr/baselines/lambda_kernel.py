@@ -1,7 +1,7 @@
 """The impressions that LambdaRank learns from, equal ones merged, and the lambdas of their pairs.
 
 A pair is an item and one of lower gain, both shown in the same impression. For scores s and ranks r by
-falling score among all candidates of the list, it pulls the two apart with
+descending score among all candidates of the list, it pulls the two apart with
 
     lambda_ij = (gain_i - gain_j) |f(r_i) - f(r_j)| / (1 + exp(s_i - s_j)),   f(k) = 1 / log2(1 + k),
 
@@ -41,13 +41,13 @@ class MergedImpressions:
     data
         The lists.
     lists
-        The lists that have such impressions, in rising order.
+        The lists that have such impressions, in ascending order.
     first
         (lists + 1) Where the impressions of each of them start.
     starts
         (impressions + 1) Where the shown items of each impression start.
     place, gain
-        (items) The place of each item in its list, from 0, and its gain, falling within an impression.
+        (items) The index of each item in its list, from 0, and its gain, descending within an impression.
     count
         (impressions) How many of the log each stands for.
     """
@@ -56,7 +56,7 @@ class MergedImpressions:
     lists: Numbers
     first: Numbers
     starts: Numbers
-    place: Numbers
+    index: Numbers
     gain: Array
     count: Array
 
@@ -84,19 +84,19 @@ class MergedImpressions:
         count: Array,
         position: NDArray[np.int32] | None = None,
     ) -> MergedImpressions:
-        """Take impressions of lists, in rising order, all entries of which are given."""
+        """Merge impressions of lists, in ascending order, all entries of which are given."""
         if not lists.size:
             problem = "no impression has a clicked and an unclicked item, so there is no order to learn"
             raise InputError(problem, column="click")
         lengths = data.lengths[lists]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        place = np.arange(entries.size) - np.repeat(offsets[:-1], lengths)
+        index = np.arange(entries.size) - np.repeat(offsets[:-1], lengths)
         shown = np.ones(entries.size, dtype=np.bool_) if position is None else position[entries] != NOT_SHOWN
         starts = np.concatenate([[0], np.cumsum(shown)])[offsets]
-        place, gain = place[shown], gain[entries[shown]]
+        index, gain = index[shown], gain[entries[shown]]
         falling, _ = group_rows(np.repeat(np.arange(lists.size), np.diff(starts)), -gain)
         used, first = np.unique(lists, return_index=True)
-        return cls(data, used, np.append(first, lists.size), starts, place[falling], gain[falling], count)
+        return cls(data, used, np.append(first, lists.size), starts, index[falling], gain[falling], count)
 
     def __len__(self) -> int:
         return int(self.count.size)
@@ -119,7 +119,7 @@ class MergedImpressions:
             chosen,
             self.first,
             self.starts,
-            self.place,
+            self.index,
             self.gain,
             self.count,
             weights,
@@ -159,7 +159,7 @@ def _add_lambdas(
     chosen: Any,
     first: Any,
     starts: Any,
-    place: Any,
+    index: Any,
     gain: Any,
     count: Any,
     weights: Any,
@@ -174,19 +174,19 @@ def _add_lambdas(
             worth[order[rank]] = weights[rank]
         for impression in range(first[chosen[number]], first[chosen[number] + 1]):
             items = slice(starts[impression], starts[impression + 1])
-            _add_pairs(scores[rows], worth, place[items], gain[items], count[impression], slopes[rows])
+            _add_pairs(scores[rows], worth, index[items], gain[items], count[impression], slopes[rows])
 
 
 @compiled
-def _add_pairs(scores: Any, worth: Any, place: Any, gain: Any, count: float, slopes: Any) -> None:
-    """Add the lambdas of an impression, `count` times; its items come by falling gain."""
+def _add_pairs(scores: Any, worth: Any, index: Any, gain: Any, count: float, slopes: Any) -> None:
+    """Add the lambdas of an impression, `count` times; its items come by descending gain."""
     lower = 0
-    for better in range(place.size):
-        while lower < place.size and gain[lower] >= gain[better]:
+    for better in range(index.size):
+        while lower < index.size and gain[lower] >= gain[better]:
             lower += 1
-        here = place[better]
-        for worse in range(lower, place.size):
-            there = place[worse]
+        here = index[better]
+        for worse in range(lower, index.size):
+            there = index[worse]
             change = (gain[better] - gain[worse]) * abs(worth[here] - worth[there])
             force = count * change / (1.0 + np.exp(scores[here] - scores[there]))
             slopes[here] += force

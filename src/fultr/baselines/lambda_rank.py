@@ -22,7 +22,7 @@ from fultr.training.impressions import ORDER_OF_EPOCH, batch_scorer
 from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
 from fultr.training.paper_protocol import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
-from fultr.training.settings import refuse_trees
+from fultr.training.settings import check_not_trees
 from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]
@@ -50,7 +50,7 @@ ROUNDS_WITHOUT_VALIDATION = 20
 
 
 class LambdaRank(TrainableRanker):
-    """Learn to rank by falling score from pairs of a clicked and an unclicked item of one impression.
+    """Learn to rank by descending score from pairs of a clicked and an unclicked item of one impression.
 
     Clicks are taken for relevance, wherever an item stood: what was shown high is clicked more often and is
     learned to be better. Each pair weighs as much as DCG would change if the two swapped places in the
@@ -136,15 +136,15 @@ class LambdaRank(TrainableRanker):
         model = self._model_on(source.data)
         judge = None if valid is None else Judge(model, valid)
         training = Training(MergedImpressions.of(source), model, judge, self.seed)
-        found = [training.run(float(cost)) for cost in costs]
-        best = int(np.argmax([one.value for one in found]))
-        self.adopt(model.scorer(found[best].parameters), source.data, bias)
+        trained = [training.run(float(cost)) for cost in costs]
+        best = int(np.argmax([one.value for one in trained]))
+        self.set_scorer(model.scorer(trained[best].parameters), source.data, bias)
         self.l2_ = float(costs[best])
-        self.epochs_ = found[best].epochs
+        self.epochs_ = trained[best].epochs
         return self
 
     def _check(self, source: Source) -> None:
-        refuse_trees(self.model, "LambdaRank")
+        check_not_trees(self.model, "LambdaRank")
         self.check()
         if not source.data.features.shape[1]:
             raise InputError("there are no features to score items by", column="features")
@@ -168,14 +168,14 @@ class Trained(NamedTuple):
 
 
 class Judge:
-    """The DCG of validation clicks, each counting as one, under the ranking by falling score."""
+    """The DCG of validation clicks, each counting as one, under the ranking by descending score."""
 
     def __init__(self, model: Model, valid: Source) -> None:
-        known = valid.compact()
-        data = known.data
+        counted = valid.compact()
+        data = counted.data
         self.model = model.on(data)
         self.offsets = data.offsets
-        self.gains = known.gains()
+        self.gains = counted.gains()
         if not self.gains.any():
             problem = "no validation item was clicked, so that nothing says when to stop; give other ones, or"
             raise InputError(f"{problem} none ({{valid_share}} 0)", column="valid", options=["valid_share"])

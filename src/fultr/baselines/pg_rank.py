@@ -60,7 +60,7 @@ class PGRank(TrainableRanker):
         self.seed = seed
 
     def learn(self, source: Source, valid: Source | None) -> PGRank:
-        """Train on a log or on labelled lists, and take over all that was learned."""
+        """Train on a log or on labelled lists, and copy all that was learned."""
         settings = self.get_params(deep=False)
         share = settings.pop("valid_share")
         ranker = FairRanker(0.0, utility_ips=False, noise=ClickNoise(), folds=0, **settings)
@@ -68,5 +68,5 @@ class PGRank(TrainableRanker):
         if valid is not None or share:
             source, valid = with_validation(source, valid, share, self.seed)
         trained = ranker.learn(source, valid)
-        self.adopt_from(trained)
+        self.copy_trained(trained)
         return self

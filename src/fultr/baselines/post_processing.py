@@ -52,21 +52,21 @@ class PostProcessing(TrainableRanker):
         regression = RelevanceRegression(
             model=self.model, l2=self.l2, position_bias=bias, valid_share=self.valid_share, seed=self.seed
         ).fit(source, valid=valid)
-        self.adopt_from(regression)
+        self.copy_trained(regression)
         return self
 
     def check(self) -> None:
         """Refuse settings that can be right for no data; a subclass checks its own besides."""
+        super().check()
         if self.relevance not in SOURCES:
             problem = f"must be {' or '.join(map(repr, SOURCES))}"
             raise InputError(problem, column="relevance", value=self.relevance)
         whole_number(self.passes, "passes", least=1)
-        whole_number(self.seed, "seed")
 
-    def adopt_from(self, trained: TrainableRanker) -> None:
+    def copy_trained(self, trained: TrainableRanker) -> None:
         """Take over a trained regression, or that of another ranker: one serves many settings."""
         self.check()
-        super().adopt_from(trained)
+        super().copy_trained(trained)
         if isinstance(trained, RelevanceRegression):
             self.regression_ = trained
 
@@ -74,7 +74,7 @@ class PostProcessing(TrainableRanker):
         """Make the regression again, after a policy was loaded."""
         settings = {name: getattr(self, name) for name in ("model", "l2", "valid_share", "seed")}
         regression = RelevanceRegression(position_bias=self.position_bias_, **settings)
-        regression.adopt_from(self)
+        regression.copy_trained(self)
         self.regression_ = regression
 
     @property
@@ -82,15 +82,15 @@ class PostProcessing(TrainableRanker):
         """Whether it ranks by the relevance that lists have."""
         return self.relevance != "regression"
 
-    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+    def predict(self, X: Any) -> Any:  # noqa: N803
         """Return the estimated relevance of each row; or the known one, if that is to be used."""
         given = self.items_of(X, in_lists=False)
         if not self.needs_relevance:
-            return given.as_given(np.asarray(self.regression_.predict(given.data)))
+            return given.as_given(self.regression_.predict(given.data), "relevance")
         if given.data.relevance is None:
             problem = "lists to be ranked by their true relevance must have one; use {relevance} 'regression'"
             raise InputError(problem, column="relevance", options=["relevance"])
-        return given.as_given(given.data.relevance.astype(np.float64))
+        return given.as_given(given.data.relevance.astype(np.float64), "relevance")
 
     @abstractmethod
     def rank_stream(
@@ -113,7 +113,7 @@ class PostProcessing(TrainableRanker):
         *,
         top_k: int | None = None,
         seed: int | np.random.Generator | None = None,
-    ) -> NDArray[np.int32]:
+    ) -> Any:
         """Rank every list n times in one stream, in random order: n x rows, the position of each row."""
         whole_number(n, "n", least=1)
         given, rng = self.items_of(data), fresh_generator(seed)
@@ -121,15 +121,15 @@ class PostProcessing(TrainableRanker):
         stream = np.concatenate([rng.permutation(len(data)) for _ in range(n)])
         ranked = self.rank_stream(data, stream, rng)
         # back from the order of the stream to that of the rows, pass by pass
-        found = np.empty((n, data.rows), dtype=np.int32)
+        positions = np.empty((n, data.rows), dtype=np.int32)
         which = np.repeat(np.repeat(np.arange(n), len(data)), data.lengths[stream])
-        found[which, rows_of(data.offsets, stream)] = ranked
-        return given.as_given(cut_positions(found, top_k))
+        positions[which, rows_of(data.offsets, stream)] = ranked
+        return given.as_given(cut_positions(positions, top_k), "position")
 
     def position_probabilities(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return how often each row stood at each position in `passes` rankings: rows x positions."""
         ranked = self.sample_rankings(data, self.passes, seed=self.seed)
-        found = np.zeros((data.rows, int(data.lengths.max(initial=0))))
+        probabilities = np.zeros((data.rows, int(data.lengths.max(initial=0))))
         for one in ranked:
-            found[np.arange(data.rows), one - 1] += 1 / len(ranked)
-        return found
+            probabilities[np.arange(data.rows), one - 1] += 1 / len(ranked)
+        return probabilities

@@ -28,7 +28,7 @@ L2_ONE_BY_ONE = (1e-4, 1e-3, 3e-3, 1e-2)
 """Costs of large parameters to choose from: where they are trained together, and where not."""
 
 TOLERANCE = 1e-7
-"""The gain of a step, relative to the loss, below which training has settled."""
+"""The gain of a step, relative to the loss, below which training has converged."""
 
 LEAST_START = 0.01
 """How near to 0 and 1 the mean relevance may be that training starts from."""
@@ -113,7 +113,7 @@ class RelevanceRegression(TrainableRanker):
         if valid is not None and l2.size > 1:
             aside = RegressionTask(valid, bias)
             best = int(np.argmin(_losses(aside, model.on(aside.data), parameters)))
-        self.adopt(Probability(model.scorer(parameters[best])), task.data, bias)
+        self.set_scorer(Probability(model.scorer(parameters[best])), task.data, bias)
         self.l2_ = float(l2[best])
         return self
 
@@ -126,12 +126,12 @@ class RelevanceRegression(TrainableRanker):
         estimated = self.predict(data)
         if data.relevance is None:
             raise InputError("the lists have no relevance to compare estimates with", column="relevance")
-        found = {}
+        errors = {}
         for code, name in enumerate(data.group_names):
             own = data.group == code
             true = float(data.relevance[own].sum(dtype=np.float64))
-            found[name] = float(estimated[own].sum() - true) / true if true > 0 else float("nan")
-        return found
+            errors[name] = float(estimated[own].sum() - true) / true if true > 0 else float("nan")
+        return errors
 
     def check(self) -> None:
         """Refuse settings that can be right for no data."""
@@ -142,7 +142,7 @@ class RelevanceRegression(TrainableRanker):
     def _check(self, source: Source, valid: Source | None) -> None:
         self.check()
         if not source.data.features.shape[1]:
-            raise InputError("there are no features to tell relevance by", column="features")
+            raise InputError("there are no features to estimate relevance from", column="features")
         single = self.l2 is not None and np.size(self.l2) == 1
         if valid is None and not self.valid_share and not single:
             problem = "without validation clicks, l2 must be a single number"
@@ -190,8 +190,8 @@ class LinearWithConstant(Model):
         weights = parameters[:, 1:] / self.scaling.divisor
         constants = parameters[:, 0] - weights @ self._left_on
         given = torch.from_numpy(weights.astype(np.float32))
-        found = (self._rows(rows) @ given.T).numpy().T + constants.astype(np.float32)[:, None]
-        return np.ascontiguousarray(found)
+        scores = (self._rows(rows) @ given.T).numpy().T + constants.astype(np.float32)[:, None]
+        return np.ascontiguousarray(scores)
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
         """Return sum_rows slopes (1, (x - mean) / scale), (configurations, parameters)."""
@@ -222,14 +222,14 @@ class RegressionTask:
     """Lists, and what clicks or labels say of their items: how often each was seen, and sum of c / p."""
 
     def __init__(self, source: Source, position_bias: PositionBias) -> None:
-        known = source.compact()
-        self.data = known.data
+        counted = source.compact()
+        self.data = counted.data
         # the loss is a mean over what was shown, so that it needs no correction for what was not
-        if isinstance(known, Counts):
-            bias = position_bias if known.cells.propensity is None else None
-            evidence = evidence_from_clicks(known, bias)
+        if isinstance(counted, Counts):
+            bias = position_bias if counted.cells.propensity is None else None
+            evidence = evidence_from_clicks(counted, bias)
         else:
-            evidence = evidence_from_relevance(known)
+            evidence = evidence_from_relevance(counted)
         self.weight = evidence.weight.numpy()
         self.seen = np.ones(self.data.rows) if evidence.shown is None else evidence.shown.numpy()
         self.total = float(self.seen.sum())
@@ -270,13 +270,13 @@ class RegressionLoss:
         cost = self.l2[which] / 2 * (points[:, 1:] ** 2).sum(axis=1)
         return value / task.total + cost, RegressionSlopes(by_score)
 
-    def gradient(self, points: Array, which: NDArray[np.int64], known: RegressionSlopes) -> Array:
+    def gradient(self, points: Array, which: NDArray[np.int64], of_scores: RegressionSlopes) -> Array:
         """Return the gradients there."""
-        found = self.l2[which, None] * points
-        found[:, 0] = 0.0  # the constant is free
+        gradient = self.l2[which, None] * points
+        gradient[:, 0] = 0.0  # the constant is free
         for block in self._blocks(which.size):
-            found += self.model.pull_back(points, block, known.by_score[:, block])
-        return found
+            gradient += self.model.pull_back(points, block, of_scores.by_score[:, block])
+        return gradient
 
     def _blocks(self, configurations: int) -> list[slice]:
         length = max(1, self.model.entries_a_block // configurations)
@@ -286,14 +286,14 @@ class RegressionLoss:
 
 def _trained(task: RegressionTask, model: Model, l2: Array, seed: int) -> Array:
     """Return the best parameters for each l2, trained together where the model allows it."""
-    parts = [np.arange(l2.size)] if model.together else list(np.arange(l2.size)[:, None])
-    found = np.tile(model.initial(seed), (l2.size, 1))
-    for some in parts:
-        loss = RegressionLoss(task, model, l2[some])
-        search = lbfgs.start(loss, found[some])
+    blocks = [np.arange(l2.size)] if model.together else list(np.arange(l2.size)[:, None])
+    parameters = np.tile(model.initial(seed), (l2.size, 1))
+    for together in blocks:
+        loss = RegressionLoss(task, model, l2[together])
+        search = lbfgs.start(loss, parameters[together])
         lbfgs.minimise(loss, search, tolerance=TOLERANCE, most_iterations=model.most_iterations)
-        found[some] = search.point
-    return found
+        parameters[together] = search.point
+    return parameters
 
 
 def _losses(task: RegressionTask, model: Model, parameters: Array) -> Array:

@@ -57,15 +57,15 @@ class SVMRank(TrainableRanker):
         bias = position_bias_of(self.position_bias, source)
         if valid is not None or self.valid_share:
             source, valid = with_validation(source, valid, self.valid_share, self.seed)
-        known = source.compact()
-        task = Task.of(known, self.weighing(bias))
+        counted = source.compact()
+        task = Task.of(counted, self.weighing(bias))
         model = LinearModel(task.data, Scaling.wanted(task.data, self.scale_features))
-        found = _minima(task, model, float(known.gains().sum()), l2)
+        found = _minima(task, model, float(counted.gains().sum()), l2)
         best = 0
         if valid is not None and l2.size > 1:
             aside = Task.of(valid, self.weighing(bias))
             best = _best_ranking(aside, model.on(aside.data), found)
-        self.adopt(model.scorer(found[best].parameters), task.data, bias)
+        self.set_scorer(model.scorer(found[best].parameters), task.data, bias)
         self.l2_ = float(l2[best])
         self.gap_ = found[best].gap
         if self.gap_ > TOLERANCE:
@@ -109,7 +109,7 @@ class PropensitySVMRank(SVMRank):
     ----------
     l2
         1 / C, what |w|^2 / 2 costs beside the mean loss of a click: a number above 0, or several to choose
-        from by the DCG of validation clicks, weighted by 1 / p, under the ranking by falling score.
+        from by the DCG of validation clicks, weighted by 1 / p, under the ranking by descending score.
     position_bias
         Examination probabilities; by default those of the log.
     clip
@@ -267,7 +267,7 @@ def pairwise_hinge(scores: Any, weight: Any, offsets: Any, slopes: Any) -> tuple
 
 
 def _minima(task: Task, model: LinearModel, clicks: float, l2: Array) -> list[Minimum]:
-    """Solve the problems of falling l2, each from the solution of the one before."""
+    """Solve the problems of descending l2, each from the solution of the one before."""
     weight = task.utility.weight.numpy()
     # only lists with a click and something to be above of teach anything
     clicked = np.bincount(task.data.list_of_row, weights=weight, minlength=len(task.data)) > 0
@@ -285,7 +285,7 @@ def _minima(task: Task, model: LinearModel, clicks: float, l2: Array) -> list[Mi
 
 
 def _best_ranking(task: Task, model: Model, found: Sequence[Minimum]) -> int:
-    """Return whose ranking by falling score has the highest DCG, by the evidence of the task."""
+    """Return whose ranking by descending score has the highest DCG, by the evidence of the task."""
     weight = task.utility.weight.numpy()
     if not weight.any():
         problem = "no validation item was clicked, so that nothing says which l2 is best; give a single one"

@@ -16,6 +16,7 @@ from fultr.cli.modes import warn_of_modes
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
+    CompleteLists,
     Depth,
     Eta,
     Json,
@@ -45,7 +46,10 @@ FAILED = 3
 """The exit code if the limit is not kept."""
 
 MOST_PAIRS = 10
-"""Pairs of groups that are printed for a ranking, the worst first; all are in audit_pairs.csv."""
+"""Pairs of groups that are printed for a ranking, the worst first; more are in audit_pairs.csv."""
+
+MOST_GROUPS = 20
+"""Groups that are printed for a ranking, those furthest from their share first; all are in the table."""
 
 CURVE_VALUES = 5
 """Of a position bias, so many positions are printed; all are in audit.json."""
@@ -75,6 +79,7 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="A folder for audit.json, tables and a picture.")] = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
+    complete_lists: CompleteLists = False,
     top_k: TopK = None,
     eta: Eta = None,
     bias: BiasFile = None,
@@ -106,15 +111,22 @@ def audit(
     if out is not None:
         check_writable_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
-    known = PolicyFeatures.of(rankers.values())
+    features = PolicyFeatures.of(rankers.values())
     context = fultr.clicks.context_of(examined)
-    content = read_any(log, reading, context=context, policy_features=known, shown_only=shown_only)
+    content = read_any(
+        log,
+        reading,
+        context=context,
+        policy_features=features,
+        shown_only=shown_only,
+        complete_lists=complete_lists,
+    )
     if content.counts is None:
         raise InputError(NO_CLICK_LOG, file=log)
     of_policies = [ranker.position_bias_ for ranker in rankers.values()]
     check_examination_known(examined, content.counts, log, *of_policies)
     with progress("auditing") as report, in_names_of_options(log):
-        found = fultr.audits.audit(
+        result = fultr.audits.audit(
             content.counts,
             {str(path): ranker for path, ranker in rankers.items()},
             position_bias=examined,
@@ -129,23 +141,23 @@ def audit(
         )
     if deterministic:
         for path, ranker in rankers.items():
-            warn_of_modes(ranker, content.counts, found.position_bias, found.noise, str(path))
-    written = [] if out is None else fultr.audits.write_audit(found, out)
+            warn_of_modes(ranker, content.counts, result.position_bias, result.noise, str(path))
+    written = [] if out is None else fultr.audits.write_audit(result, out)
     if json:
-        print_json({"log": str(log), **found.to_dict(), "written": [str(path) for path in written]})
+        print_json({"log": str(log), **result.to_dict(), "written": [str(path) for path in written]})
     else:
-        print_audit(results(), found, str(log))
+        print_audit(results(), result, str(log))
     if written:
         say("wrote " + ", ".join(str(path) for path in written))
-    if found.passes is False:
+    if result.passes is False:
         raise typer.Exit(FAILED)
 
 
-def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> None:
+def print_audit(console: Console, result: fultr.audits.Audit, source: str) -> None:
     """Print an audit as tables: all rankings, then each of them by group and by pair of groups."""
-    print_facts(console, f"Audit of {source}", _facts(found))
+    print_facts(console, f"Audit of {source}", _facts(result))
     console.print()
-    level = f"{found.level:.0%}"
+    level = f"{result.level:.0%}"
     columns = (
         "ranking",
         "utility",
@@ -157,26 +169,26 @@ def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> Non
         level,
         "verdict",
     )
-    rows = [_overview(one) for one in found.rankings.values()]
+    rows = [_overview(one) for one in result.rankings.values()]
     print_table(console, "Rankings", columns, rows)
-    new = [(one.name, one.new_queries) for one in found.rankings.values() if one.new_queries is not None]
+    new = [(one.name, one.new_queries) for one in result.rankings.values() if one.new_queries is not None]
     if new:
         console.print()
         rows = [_new_overview(name, one) for name, one in new]
         print_table(console, "On queries that training never saw", (*columns, "queries"), rows)
-    for ranking in found.rankings.values():
+    for ranking in result.rankings.values():
         if ranking.groups:
             console.print()
             _print_groups(console, ranking, level)
         if ranking.pairs:
             console.print()
             _print_pairs(console, ranking, level)
-    if found.other_biases:
+    if result.other_biases:
         console.print()
-        _print_other_biases(console, found)
-    severe = [dict(one) for one in found.findings if one["severity"] == "severe"]
-    notes = [{"severity": "note", "sentence": _sentence(note)} for note in found.notes]
-    warnings = sum(one["severity"] == "warning" for one in found.findings)
+        _print_other_biases(console, result)
+    severe = [dict(one) for one in result.findings if one["severity"] == "severe"]
+    notes = [{"severity": "note", "sentence": _sentence(note)} for note in result.notes]
+    warnings = sum(one["severity"] == "warning" for one in result.findings)
     if warnings:
         notes.append({"severity": "note", "sentence": f"Warnings on the log: {warnings}; see fultr inspect."})
     if severe or notes:
@@ -184,16 +196,16 @@ def print_audit(console: Console, found: fultr.audits.Audit, source: str) -> Non
         print_findings(console, [*severe, *notes])
 
 
-def _facts(found: fultr.audits.Audit) -> list[tuple[str, str]]:
-    size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
+def _facts(result: fultr.audits.Audit) -> list[tuple[str, str]]:
+    size = f"{result.impressions:,} impressions of {result.lists:,} lists, {result.queries:,} queries"
     facts = [
-        ("size", f"{size}, {found.clicks:,} clicks"),
-        ("position bias", f"{_curve(found.position_bias)}, {BIAS_SOURCES[found.bias_source]}"),
+        ("size", f"{size}, {result.clicks:,} clicks"),
+        ("position bias", f"{_curve(result.position_bias)}, {BIAS_SOURCES[result.bias_source]}"),
     ]
-    if found.noise is not None:
-        facts.append(("noise taken off", found.noise.describe()))
-    if found.max_disparity is not None:
-        limit = f"{found.max_disparity:g} for the upper end of the disparity's interval"
+    if result.noise is not None:
+        facts.append(("noise taken off", result.noise.describe()))
+    if result.max_disparity is not None:
+        limit = f"{result.max_disparity:g} for the upper end of the disparity's interval"
         facts.append(("limit", limit))
     return facts
 
@@ -237,17 +249,22 @@ def _new_overview(name: str, one: fultr.audits.NewQueries) -> tuple[str, ...]:
 def _print_groups(console: Console, ranking: fultr.audits.RankingAudit, level: str) -> None:
     columns = ("group", "items", "exposure", level, "merit", level, "exposure/merit", level)
     rows = []
-    for group in ranking.groups:
+    groups = ranking.groups
+    left = ""
+    if len(groups) > MOST_GROUPS:
+        groups = ranking.furthest_groups(MOST_GROUPS)
+        left = f", the {MOST_GROUPS} of {len(ranking.groups):,} furthest from their share of merit"
+    for group in groups:
         measures = (group.exposure, group.merit, group.exposure_per_merit)
         cells = [cell for one in measures for cell in (_number(one.value), _interval(one))]
         rows.append((group.name, f"{group.items:,}", *cells))
-    print_table(console, f"By group: {ranking.name}", columns, rows)
+    print_table(console, f"By group: {ranking.name}{left}", columns, rows)
 
 
 def _print_pairs(console: Console, ranking: fultr.audits.RankingAudit, level: str) -> None:
     order = sorted(range(len(ranking.pairs)), key=lambda at: -abs(ranking.pairs[at].disparity.value))
     rows = [_pair(ranking, at, ranking.difference) for at in order[:MOST_PAIRS]]
-    left = f", the worst {MOST_PAIRS} of {len(order)}" if len(order) > MOST_PAIRS else ""
+    left = f", the worst {MOST_PAIRS} of {ranking.pairs_in_all:,}" if len(order) > MOST_PAIRS else ""
     band = f"{level} of all at once"
     columns = (
         "groups",
@@ -280,14 +297,14 @@ def _pair(
     )
 
 
-def _print_other_biases(console: Console, found: fultr.audits.Audit) -> None:
-    limited = found.max_disparity is not None
+def _print_other_biases(console: Console, result: fultr.audits.Audit) -> None:
+    limited = result.max_disparity is not None
     rows = [
         (one.name, _ends(*one.disparity_range), _ends(*one.upper_range), *([_moves(one)] * limited))
-        for one in found.rankings.values()
+        for one in result.rankings.values()
     ]
     columns = ("ranking", "disparity", "upper bound", *(["verdict"] * limited))
-    print_table(console, f"If the position bias is off ({', '.join(found.other_biases)})", columns, rows)
+    print_table(console, f"If the position bias is off ({', '.join(result.other_biases)})", columns, rows)
 
 
 def _moves(ranking: fultr.audits.RankingAudit) -> str:
@@ -319,7 +336,7 @@ def _ends(*ends: float) -> str:
 
 def _shares(one: fultr.audits.AuditEstimate) -> tuple[str, str]:
     """Return a share and its interval."""
-    value, low, high = ("-" if part != part else f"{part:.1%}" for part in (one.value, one.low, one.high))
+    value, low, high = ("-" if share != share else f"{share:.1%}" for share in (one.value, one.low, one.high))
     return value, f"[{low}, {high}]"
 
 

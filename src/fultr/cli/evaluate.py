@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -94,10 +93,10 @@ def evaluate(
     source = _source(content, data, relevant_from)
     logged = None if content.counts is None else content.counts.noise
     if logged is not None and logged != fultr.ClickNoise() and noise is None:
-        known = "--eps-plus {eps_plus} --eps-minus {eps_minus}".format(**logged.texts())
-        say(f"fultr: the log says that its clicks are noisy; {known} takes that off the merit")
+        options = "--eps-plus {eps_plus} --eps-minus {eps_minus}".format(**logged.texts())
+        say(f"fultr: the log says that its clicks are noisy; {options} takes that off the merit")
     with in_names_of_options(data):
-        found = fultr.evaluate(
+        evaluation = fultr.evaluate(
             ranker,
             source,
             position_bias=examined,
@@ -118,9 +117,9 @@ def evaluate(
         notes.append(fultr.clicks.sentence_of_left_out(content.counts.origin[fultr.data.NEVER_SHOWN]))
     if json:
         about = {"policy": str(policy), "data": str(data), "kind": content.kind, "notes": notes}
-        print_json({**about, **found.to_dict()})
+        print_json({**about, **evaluation.to_dict()})
         return
-    print_evaluation(results(), found)
+    print_evaluation(results(), evaluation)
     for note in notes:
         say(f"fultr: note: {note}")
 
@@ -134,58 +133,35 @@ def _source(content: Content, file: Path, relevant_from: float | None) -> fultr.
     return content.data if relevant_from is None else content.data.binarize(relevant_from)
 
 
-def print_evaluation(console: Console, found: fultr.Evaluation) -> None:
+def print_evaluation(console: Console, evaluation: fultr.Evaluation) -> None:
     """Print an evaluation as tables: measures with their intervals, and what each group has."""
-    kind = "drawn from the policy" if found.stochastic else "the most likely of each list"
-    size = f"{found.impressions:,} impressions of {found.lists:,} lists, {found.queries:,} queries"
-    facts = [("rankings", kind), ("relevance", f"from {found.source}"), ("size", size)]
-    if found.empties_dropped:
+    kind = "drawn from the policy" if evaluation.stochastic else "the most likely of each list"
+    lists, queries = f"{evaluation.lists:,} lists", f"{evaluation.queries:,} queries"
+    size = f"{evaluation.impressions:,} impressions of {lists}, {queries}"
+    facts = [("rankings", kind), ("relevance", f"from {evaluation.source}"), ("size", size)]
+    if evaluation.empties_dropped:
         facts.append(("missing", "impressions without a click; merit is known only up to a factor"))
     facts += [
         (f"never shown, {group}", f"{share:.0%} of the candidates; their merit is unknown")
-        for group, share in found.never_seen.items()
+        for group, share in evaluation.never_seen.items()
     ]
     print_facts(console, "Evaluation", facts)
     console.print()
-    level = f" ({found.level:.0%} intervals, each by itself)" if found.level is not None else ""
-    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), _measures(found))
-    if found.groups:
-        columns = ("exposure", "merit", "exposure_share", "merit_share", "exposure_per_merit")
-        shown: dict[str, dict[str, float]] = {name: getattr(found, name) for name in columns}
-        rows = [(group, *(_number(shown[name][group]) for name in columns)) for group in found.groups]
-        console.print()
-        print_table(console, "By group", ("group", *(name.replace("_", " ") for name in columns)), rows)
-
-
-def _measures(found: fultr.Evaluation) -> list[tuple[str, ...]]:
-    cut = "" if found.at is None else f"@{found.at}"
-    rows = [
-        _measure(f"{name}{cut}", getattr(found, name), found.intervals.get(name))
-        for name in ("dcg", "ndcg", "average_rank")
-        if getattr(found, name) is not None
-    ]
-    for first, second in combinations(range(len(found.groups)), 2):
-        pair = f" ({found.groups[first]}, {found.groups[second]})"
-        for name in ("disparity", "ratio_of_sums_disparity", "exposure_ratio"):
-            bounds = found.intervals.get(name)
-            low_and_high = None if bounds is None else tuple(_entry(one, first, second) for one in bounds)
-            rows.append(_measure(name + pair, _entry(getattr(found, name), first, second), low_and_high))
-    if found.groups:
-        rows.append(_measure("disparity_squared", found.disparity_squared, None))
-        rows.append(
-            _measure("exposure_to_move", found.exposure_to_move, found.intervals.get("exposure_to_move"))
+    level = f" ({evaluation.level:.0%} intervals, each by itself)" if evaluation.level is not None else ""
+    tables = evaluation.tables()
+    measures = [
+        (
+            row["measure"],
+            *("" if row[name] is None else _number(row[name]) for name in ("value", "low", "high")),
         )
-    return rows
-
-
-def _entry(values: Any, first: int, second: int) -> float:
-    """Return what holds for a pair of groups; of two groups there is only one pair."""
-    return values if isinstance(values, float) else float(values[first, second])
-
-
-def _measure(name: str, value: float, interval: tuple[Any, ...] | None) -> tuple[str, ...]:
-    bounds = ("", "") if interval is None else tuple(_number(one) for one in interval)
-    return (name, _number(value), *bounds)
+        for row in tables["measures"]
+    ]
+    print_table(console, f"Measures{level}", ("measure", "value", "low", "high"), measures)
+    if evaluation.groups:
+        columns = [name.replace("_", " ") for name in tables["groups"][0]]
+        rows = [(row.pop("group"), *map(_number, row.values())) for row in tables["groups"]]
+        console.print()
+        print_table(console, "By group", columns, rows)
 
 
 def _number(value: float) -> str:

@@ -68,6 +68,7 @@ def read_any(
     context: str | None = None,
     policy_features: PolicyFeatures = NO_POLICIES,
     shown_only: bool = False,
+    complete_lists: bool = False,
 ) -> Content:
     """Read a click log as counts, a file of counts, a LETOR file or a converted file, showing progress.
 
@@ -85,13 +86,18 @@ def read_any(
         The features that policies use, which are read if no others are named.
     shown_only
         Whether candidates that were never shown are left out.
+    complete_lists
+        Whether each impression is said to have rows for all its candidates.
     """
     content = _read(path, reading or LogReading(), context, policy_features)
-    if not shown_only:
+    counts = content.counts
+    if counts is None:
+        for option, given in (("--shown-only", shown_only), ("--complete-lists", complete_lists)):
+            if given:
+                raise InputError(f"{option} is for click logs", file=path)
         return content
-    if content.counts is None:
-        raise InputError("--shown-only is for click logs", file=path)
-    counts = content.counts.shown_only()
+    counts = counts.shown_only() if shown_only else counts
+    counts = counts.with_complete_lists() if complete_lists else counts
     return Content(content.kind, counts.data, counts)
 
 

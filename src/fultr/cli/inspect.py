@@ -18,6 +18,7 @@ from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
+    CompleteLists,
     Depth,
     Eta,
     Json,
@@ -37,6 +38,7 @@ def inspect(
     eta: Eta = None,
     bias: BiasFile = None,
     depth: Depth = None,
+    complete_lists: CompleteLists = False,
     reading: LogReading = NOTHING_SAID,
     _seed: UnusedSeed = 0,
     json: Json = False,
@@ -54,7 +56,7 @@ def inspect(
       fultr inspect searches.csv --column query_id=search_id --column position=rank
     """
     examined = any_bias(eta, bias)
-    content, unusable = _read(file, reading, fultr.clicks.context_of(examined))
+    content, unusable = _read(file, reading, fultr.clicks.context_of(examined), complete_lists)
     if content.counts is None and examined is not None:
         raise InputError("--eta and --bias are for click logs", file=file)
     inspected = content.data if content.counts is None else content.counts
@@ -80,13 +82,15 @@ def inspect(
     print_findings(console, summary["findings"])
 
 
-def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content, list[fultr.logs.Finding]]:
+def _read(
+    file: Path, reading: LogReading, context: str | None, complete_lists: bool
+) -> tuple[Content, list[fultr.logs.Finding]]:
     """Read a file; without features, if columns of numbers that nobody named turn out to be none.
 
     Also return what is wrong with them: an inspection reports it and goes on.
     """
     try:
-        return read_any(file, reading, context=context), []
+        return read_any(file, reading, context=context, complete_lists=complete_lists), []
     except InputError as error:
         named = reading.features is not None or reading.items is not None
         of_log = (
@@ -101,4 +105,5 @@ def _read(file: Path, reading: LogReading, context: str | None) -> tuple[Content
             raise
         problem = f"Cannot be trained on as it is: {error.in_shell(OPTIONS)}."
     without = replace(reading, features=[])
-    return read_any(file, without, context=context), [fultr.logs.Finding("severe", "features", problem)]
+    content = read_any(file, without, context=context, complete_lists=complete_lists)
+    return content, [fultr.logs.Finding("severe", "features", problem)]

@@ -44,7 +44,7 @@ def warn_of_modes(
         )
         disparity.append(
             f"{evaluation.disparity:+.4f}"
-            if isinstance(evaluation.disparity, float)
+            if len(evaluation.groups) == 2
             else f"{evaluation.disparity_squared**0.5:.4f}"
         )
     say(

@@ -124,36 +124,36 @@ def _from_swaps(
         asked.found_in(fultr.data.open_table(asked.file).schema.names), replace(reading, on_conflict="first")
     )
     assert isinstance(logged.log, fultr.ClickLog)  # noqa: S101 - swaps are told of single impressions
-    found = fultr.clicks.estimate_noise_swap(logged.log, **logged.inputs, level=level, seed=seed)
+    estimate = fultr.clicks.estimate_noise_swap(logged.log, **logged.inputs, level=level, seed=seed)
     if out is not None:
-        write_text(out, json_module.dumps(found.to_position_bias().to_dict(), indent=1) + "\n")
+        write_text(out, json_module.dumps(estimate.to_position_bias().to_dict(), indent=1) + "\n")
     if json:
-        print_json({**found.to_dict(), "files": [] if out is None else [str(out)]})
+        print_json({**estimate.to_dict(), "files": [] if out is None else [str(out)]})
         return
     results().print(
-        f"at position 1, between {found.least:.4f} and {found.most:.4f} of all items are clicked by mistake,"
-        f" by the swaps alone; what decides: {found.anchor}",
+        f"at position 1, between {estimate.least:.4f} and {estimate.most:.4f} of all items are clicked by"
+        f" mistake, by the swaps alone; what decides: {estimate.anchor}",
         soft_wrap=True,
     )
-    print_table(results(), "Examination and clicks by mistake, by position", *_table_of(found))
-    if found.insufficient:
-        listed = ", ".join(map(str, found.insufficient))
+    print_table(results(), "Examination and clicks by mistake, by position", *_table_of(estimate))
+    if estimate.insufficient:
+        listed = ", ".join(map(str, estimate.insufficient))
         results().print(f"swapped too rarely, or items too much alike: {listed}", soft_wrap=True)
-    curve = found.to_click_noise().texts()["eps_minus"]
+    curve = estimate.to_click_noise().texts()["eps_minus"]
     together = "" if out is None else f" --bias {out}"
     results().print(f"to take it off: --eps-minus {curve}{together}", soft_wrap=True)
 
 
-def _table_of(found: fultr.clicks.TrustEstimate) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _table_of(estimate: fultr.clicks.TrustEstimate) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return columns and rows of a table of the estimate."""
 
     def cells(one: Any) -> tuple[str, str]:
         return f"{one.value:.4f}", f"{one.low:.4f} to {one.high:.4f}"
 
-    of_level = f"{found.level:.0%} interval"
+    of_level = f"{estimate.level:.0%} interval"
     columns = ("position", "eps_minus", of_level, "examination", of_level, "swaps")
     rows = [
         (str(position), *cells(one.eps_minus), *cells(one.examination), f"{one.swaps:,}")
-        for position, one in found.positions.items()
+        for position, one in estimate.positions.items()
     ]
     return columns, rows

@@ -32,6 +32,7 @@ OPTIONS = {
     "eps_minus": "--eps-minus",
     "position_bias": "--eta or --bias",
     "beyond": "--tail power of fultr propensity",
+    "with_complete_lists": "--complete-lists",
     "with_tail": "--tail power of fultr propensity",
     "noise": "--eps-plus and --eps-minus",
     "threshold": "--relevant-from",

@@ -39,6 +39,13 @@ Depth = Annotated[
     typer.Option(min=1, help="Positions on a page: nobody looks beyond. By default the deepest ever shown."),
 ]
 ShownOnly = Annotated[bool, typer.Option("--shown-only", help="Leave out candidates that were never shown.")]
+CompleteLists = Annotated[
+    bool,
+    typer.Option(
+        "--complete-lists",
+        help="Say that each impression has rows for all the candidates it had, which limits need.",
+    ),
+]
 
 
 class OnConflictName(StrEnum):

@@ -193,9 +193,9 @@ def _choose(asked: Asked, logged: Logged) -> tuple[fultr.clicks.Method, str]:
 
 def _others(logged: Logged, method: fultr.clicks.Method) -> str:
     """Say what other methods the log supports, or what else could be done."""
-    told = {name: logged.inputs.get(name) for name in (SWAP_RANK, RANKER)}
+    experiment = {name: logged.inputs.get(name) for name in (SWAP_RANK, RANKER)}
     try:
-        others = [name for name in fultr.clicks.supported_methods(logged.log, **told) if name != method]
+        others = [name for name in fultr.clicks.supported_methods(logged.log, **experiment) if name != method]
     except InputError:
         return ""
     if others:
@@ -211,9 +211,9 @@ def _estimated(
     refused: dict[str, str] = {}
     total = logged.contexts
     with progress("estimating") as report:
-        for number, (value, log, told) in enumerate(logged.parts(), start=1):
+        for number, (value, log, experiment) in enumerate(logged.parts(), start=1):
             try:
-                found, comparison = _of_part(asked, log, told, method)
+                estimate, comparison = _of_part(asked, log, experiment, method)
             except InputError as error:
                 problem = in_options(error.problem)
                 if value is None:
@@ -223,7 +223,7 @@ def _estimated(
                 refused[value] = problem
             else:
                 context = None if value is None else (str(asked.by), value)
-                curves.append(_Curve(replace(found, context=context), comparison))
+                curves.append(_Curve(replace(estimate, context=context), comparison))
             report(number, total)
     if not curves:
         value, problem = next(iter(refused.items()))
@@ -233,19 +233,19 @@ def _estimated(
 
 
 def _of_part(
-    asked: Asked, log: fultr.ClickLog | fultr.Counts, told: dict[str, Any], method: fultr.clicks.Method
+    asked: Asked, log: fultr.ClickLog | fultr.Counts, experiment: dict[str, Any], method: fultr.clicks.Method
 ) -> tuple[fultr.BiasEstimate, fultr.BiasComparison | None]:
-    given: Any = {**told, **{name: value for name, value in asked.options.items() if value is not None}}
+    given: Any = {**experiment, **{name: value for name, value in asked.options.items() if value is not None}}
     comparison = fultr.compare_biases(log, **given) if asked.compare else None
-    found = None if comparison is None else comparison.estimates.get(method)
-    if found is None:
-        found = fultr.estimate_bias(log, method, **given)
+    estimate = None if comparison is None else comparison.estimates.get(method)
+    if estimate is None:
+        estimate = fultr.estimate_bias(log, method, **given)
     if asked.depth is not None:
-        found = found.on_page(asked.depth)
+        estimate = estimate.on_page(asked.depth)
     elif asked.tail is not None:
-        found = found.with_tail(asked.tail)
-    found.to_position_bias()  # an examination that rises has no power law as its tail
-    return found, comparison
+        estimate = estimate.with_tail(asked.tail)
+    estimate.to_position_bias()  # an examination that rises has no power law as its tail
+    return estimate, comparison
 
 
 def _write(asked: Asked, curves: list[_Curve], out: Path | None, pictures: list[Path]) -> list[Path]:
@@ -268,13 +268,13 @@ def _panels(curves: list[_Curve]) -> tuple[dict[str, dict[str, fultr.BiasEstimat
     panels: dict[str, dict[str, fultr.BiasEstimate]] = {}
     disputed: dict[str, set[int]] = {}
     for curve in curves:
-        found, comparison = curve.estimate, curve.comparison
+        estimate, comparison = curve.estimate, curve.comparison
         if comparison is not None:
-            panels[curve.title] = {found.method: found, **comparison.estimates}
+            panels[curve.title] = {estimate.method: estimate, **comparison.estimates}
             disputed[curve.title] = {position for position, _, _ in comparison.disagreements}
         else:
-            name = found.method if found.context is None else " ".join(found.context)
-            panels.setdefault("Examination by position", {})[name] = found
+            name = estimate.method if estimate.context is None else " ".join(estimate.context)
+            panels.setdefault("Examination by position", {})[name] = estimate
     return panels, disputed
 
 

@@ -140,19 +140,19 @@ def _read_impressions(asked: Asked, reading: LogReading) -> Logged:
     }
     with progress("reading") as report:
         options = cast("fultr.logs.LogOptions", {**reading.arguments(), "progress": report})
-        log, told = fultr.logs.read_impressions(asked.file, options, wanted)
+        log, experiment = fultr.logs.read_impressions(asked.file, options, wanted)
     deepest = max(int(log.position.max(initial=0)), int(log.planted.position.max(initial=0)))
-    if SWAP_RANK in told and told[SWAP_RANK].max(initial=0) > deepest:
+    if SWAP_RANK in experiment and experiment[SWAP_RANK].max(initial=0) > deepest:
         reader = fultr.logs.OpenedLog(asked.file, options, of_impressions=wanted).reader
-        row, found = next(reader.find_rows(lambda block: block[SWAP_RANK] > deepest))
-        value = str(found[SWAP_RANK][0]) if reader.text_ids else found[SWAP_RANK][0]
+        row, columns = next(reader.find_rows(lambda block: block[SWAP_RANK] > deepest))
+        value = str(columns[SWAP_RANK][0]) if reader.text_ids else columns[SWAP_RANK][0]
         raise reader.numbered.error(rule.format(deepest=deepest), row, str(asked.swap), value)
-    if BY in told:
-        _check_contexts(asked, fultr.data.distinct(told[BY]).size)
-    if SWAPPED in told and told[SWAPPED][told[SWAP_RANK] > 1].all():
+    if BY in experiment:
+        _check_contexts(asked, fultr.data.distinct(experiment[BY]).size)
+    if SWAPPED in experiment and experiment[SWAPPED][experiment[SWAP_RANK] > 1].all():
         # all exchanges that were drawn were made, and what was drawn to stay is the control
-        del told[SWAPPED]
-    return Logged(log, told)
+        del experiment[SWAPPED]
+    return Logged(log, experiment)
 
 
 def _check_contexts(asked: Asked, values: int) -> None:

@@ -42,29 +42,37 @@ def in_options(sentence: str) -> str:
     return sentence
 
 
-def print_estimate(console: Console, found: fultr.BiasEstimate, title: str) -> None:
+def print_estimate(console: Console, estimate: fultr.BiasEstimate, title: str) -> None:
     """Print a curve as a table by position, its summary, and what to know of it."""
     columns = ("position", "value", "low", "high", "raw", "impressions", "clicks", "comparisons")
     numbers = zip(
-        *(found.values, found.low, found.high, found.raw, found.impressions, found.clicks, found.pairs),
+        *(
+            estimate.values,
+            estimate.low,
+            estimate.high,
+            estimate.raw,
+            estimate.impressions,
+            estimate.clicks,
+            estimate.pairs,
+        ),
         strict=True,
     )
     rows = [
         (f"{position}", *map(_number, row[:4]), *(f"{count:,}" for count in row[4:]))
         for position, row in enumerate(numbers, start=1)
     ]
-    print_table(console, f"{title} ({found.level:.0%} intervals, each by itself)", columns, rows)
-    interval = "" if math.isnan(found.eta_low) else f" ({found.eta_low:.3f} to {found.eta_high:.3f})"
+    print_table(console, f"{title} ({estimate.level:.0%} intervals, each by itself)", columns, rows)
+    interval = "" if math.isnan(estimate.eta_low) else f" ({estimate.eta_low:.3f} to {estimate.eta_high:.3f})"
     facts = [
-        ("eta", f"{found.eta:.3f}{interval}, of the power law v_k = (1/k)^eta that fits best"),
-        ("model", _test(found.fit, "the clicks do not follow the position-based model")),
-        ("power law", _test(found.power_fit, "the curve is no power law")),
-        ("shape", SHAPES[found.shape]),
-        ("beyond", _beyond(found)),
+        ("eta", f"{estimate.eta:.3f}{interval}, of the power law v_k = (1/k)^eta that fits best"),
+        ("model", _test(estimate.fit, "the clicks do not follow the position-based model")),
+        ("power law", _test(estimate.power_fit, "the curve is no power law")),
+        ("shape", SHAPES[estimate.shape]),
+        ("beyond", _beyond(estimate)),
     ]
     console.print()
     print_facts(console, "Summary", facts)
-    for note in found.notes:
+    for note in estimate.notes:
         console.print(f"  {in_options(note)}")
 
 
@@ -89,8 +97,8 @@ def print_comparison(console: Console, comparison: fultr.BiasComparison, chosen:
         console.print("  There is nothing to compare it with.")
     elif not comparison.disagreements:
         console.print("  Wherever two methods have an interval, these meet.")
-    for method, found in comparison.estimates.items():
-        for note in found.notes if method != chosen else ():
+    for method, estimate in comparison.estimates.items():
+        for note in estimate.notes if method != chosen else ():
             console.print(f"  {method}: {in_options(note)}")
     for method, reason in without_estimate(comparison).items():
         console.print(f"  {method} is left out: {reason}")
@@ -117,7 +125,7 @@ def comparison_content(comparison: fultr.BiasComparison) -> dict[str, Any]:
             {"position": position, "methods": [one, other]}
             for position, one, other in comparison.disagreements
         ],
-        "notes": {method: list(found.notes) for method, found in comparison.estimates.items()},
+        "notes": {method: list(estimate.notes) for method, estimate in comparison.estimates.items()},
         "left_out": without_estimate(comparison),
     }
 
@@ -144,20 +152,20 @@ def _test(fit: fultr.clicks.GoodnessOfFit | None, warning: str) -> str:
     return tested + (f": {warning}" if fit.p_value < SMALL_P else "")
 
 
-def _beyond(found: fultr.BiasEstimate) -> str:
-    bias = found.to_position_bias()
+def _beyond(estimate: fultr.BiasEstimate) -> str:
+    bias = estimate.to_position_bias()
     last = len(bias.values)
     if bias.beyond == "error":
         return (
             f"unknown after position {last}, and longer lists are refused; --tail power continues the curve,"
             " --tail zero says that nothing is looked at there"
         )
-    filled = [position for position in found.insufficient if position < last]
+    filled = [position for position in estimate.insufficient if position < last]
     gaps = f", and at {fultr.clicks.position_ranges(filled)}" if filled else ""
     if bias.beyond == "zero":
         law = f"; positions without data follow the fitted power law{gaps.removeprefix(', and')}"
         return f"nothing is looked at after position {last}, as asked for{law if gaps else ''}"
-    law = f"the power law {found.power_law().level:.3g} k^-{bias.beyond:.3g}"
+    law = f"the power law {estimate.power_law().level:.3g} k^-{bias.beyond:.3g}"
     return (
         f"{law} after position {last}{gaps}: it is fitted to all positions by their precision,"
         " imprecise ones are moved to it, and no data stand behind it there"

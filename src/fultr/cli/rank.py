@@ -31,7 +31,7 @@ POLICY_FILE = "policy.safetensors"
 
 Policy = Annotated[Path, typer.Argument(help=f"A saved policy, or the folder of a run with {POLICY_FILE}.")]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Always the most likely ranking, by falling score.")
+    bool, typer.Option("--deterministic", help="Always the most likely ranking, by descending score.")
 ]
 
 
@@ -130,10 +130,10 @@ def load_policy(path: Path) -> fultr.training.TrainableRanker:
     if isinstance(model, dict) and model.get("kind") == "module":
         problem = (
             f"its scorer is a torch module of its maker's own, {model.get('name')}, which cannot be loaded"
-            " from the command line; use fultr.load(path, module=...) in Python"
+            " from the command line; use fultr.load_ranker(path, module=...) in Python"
         )
         raise InputError(problem, file=file)
-    ranker: fultr.training.TrainableRanker = fultr.load(file)
+    ranker: fultr.training.TrainableRanker = fultr.load_ranker(file)
     return ranker
 
 
@@ -164,7 +164,8 @@ def _scored_items(path: Path, ranker: fultr.training.TrainableRanker) -> tuple[f
     def score(block: fultr.RankingDataset) -> Array:
         for name, counts in ranker.encoding_.unknown(block).items():
             unknown[name].update(counts)
-        return ranker.feature_scores(block)
+        scores: Array = ranker.feature_scores(block)
+        return scores
 
     with progress("reading") as report:
         if ending in fultr.policy.TABLE_ENDINGS:

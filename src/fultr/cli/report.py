@@ -89,8 +89,8 @@ def _read(
 ) -> tuple[fultr.data.Source, fultr.data.Source | None]:
     log_settings = {name: run.inputs[name] for name in LogReading().arguments() if name in run.inputs}
     reading = LogReading(**{**log_settings, "items": located.items})
-    shown_only = bool(run.inputs.get("shown_only"))
-    inputs = Inputs(log, located.valid, reading, run.inputs.get("relevant_from"), shown_only)
+    statements = [bool(run.inputs.get(name)) for name in ("shown_only", "complete_lists")]
+    inputs = Inputs(log, located.valid, reading, run.inputs.get("relevant_from"), *statements)
     ranker, bias_settings = run.policies[0].ranker, run.settings.get("position_bias") or {}
     if "curves" not in bias_settings:
         return inputs.read(ranker)

@@ -14,6 +14,7 @@ import fultr.training
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
+    CompleteLists,
     Depth,
     Eta,
     Json,
@@ -99,6 +100,7 @@ def sweep(
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
+    complete_lists: CompleteLists = False,
     clip: Clip = None,
     evidence: EvidenceOption = EvidenceName.IPS,
     entropy_weight: EntropyWeight = None,
@@ -154,7 +156,7 @@ def sweep(
         front = fultr.sweep(source, valid=valid, ranker=ranker, checkpoints=folder, watch=watch, **further)
         return write_frontier(front, folder.path)
 
-    inputs = Inputs(log, valid, reading, relevant_from, shown_only)
+    inputs = Inputs(log, valid, reading, relevant_from, shown_only, complete_lists)
     run_results = run_training(
         "sweep", ranker, further, inputs, RunLocation(out, resume, checkpoint_every), train
     )

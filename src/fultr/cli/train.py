@@ -14,6 +14,7 @@ from fultr.cli.option_names import OPTIONS
 from fultr.cli.options import (
     NOTHING_SAID,
     BiasFile,
+    CompleteLists,
     Depth,
     Eta,
     Json,
@@ -119,6 +120,7 @@ def train(
     top_k: TopK = None,
     depth: Depth = None,
     shown_only: ShownOnly = False,
+    complete_lists: CompleteLists = False,
     clip: Clip = None,
     evidence: EvidenceOption = EvidenceName.IPS,
     entropy_weight: EntropyWeight = None,
@@ -185,7 +187,7 @@ def train(
             fultr.save(ranker, folder.path / POLICY_FILE)
         return _results(ranker)
 
-    inputs = Inputs(log, valid, reading, relevant_from, shown_only)
+    inputs = Inputs(log, valid, reading, relevant_from, shown_only, complete_lists)
     try:
         run_results = run_training(
             "train", ranker, {}, inputs, RunLocation(out, resume, checkpoint_every), fit
@@ -232,8 +234,8 @@ def print_trained(console: Console, run_results: dict[str, Any], out: Path) -> N
         ("disparity", _number(training["disparity"]), _number(_root_disparity(validation)), ""),
     ]
     if validation is not None and len(validation["groups"]) > 1:
-        rows += _pairs(validation, "disparity", "  D")
-        rows += _pairs(validation, "exposure_ratio", "exposure ratio")
+        rows += _pairs(validation, "disparities", "  D")
+        rows += _pairs(validation, "exposure_ratios", "exposure ratio")
         rows.append(("exposure to move", "", *_measure(validation, "exposure_to_move", ".1%")))
     expected = run_results.get("new_queries")
     other = "validation" if expected is None else "left out"
@@ -284,20 +286,17 @@ def _measure(validation: dict[str, Any] | None, name: str, form: str = ".4f") ->
 def _pairs(validation: dict[str, Any], measure: str, shown: str) -> list[tuple[str, str, str, str]]:
     """Return a measure of each pair of groups with its interval, if there are not too many pairs."""
     names, values = validation["groups"], validation[measure]
-    interval = validation["intervals"].get(measure)
+    interval = validation["pair_intervals"].get(measure)
     pairs = [(first, second) for second in range(len(names)) for first in range(second)]
     if len(pairs) > MOST_PAIRS:
         return []
-
-    def of(values: Any, first: int, second: int) -> Any:
-        return values[first][second] if isinstance(values, list) else values
 
     return [
         (
             f"{shown} ({names[first]}, {names[second]})",
             "",
-            _number(of(values, first, second)),
-            _bounds(None if interval is None else [of(bound, first, second) for bound in interval]),
+            _number(values[first][second]),
+            _bounds(None if interval is None else [bound[first][second] for bound in interval]),
         )
         for first, second in pairs
     ]

@@ -266,6 +266,8 @@ class Inputs:
         The least grade of a relevant item in labelled data.
     shown_only
         Whether candidates that were never shown are left out.
+    complete_lists
+        Whether impressions are said to have rows for all their candidates.
     """
 
     log: Path
@@ -273,6 +275,7 @@ class Inputs:
     reading: LogReading
     relevant_from: float | None
     shown_only: bool = False
+    complete_lists: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return what the files are, for a later run to tell whether they are the same."""
@@ -282,6 +285,7 @@ class Inputs:
             **{name: None if file is None else _identity(file) for name, file in files.items()},
             "relevant_from": self.relevant_from,
             "shown_only": self.shown_only,
+            "complete_lists": self.complete_lists,
         }
 
     def read(self, ranker: fultr.FairRanker) -> tuple[fultr.data.Source, fultr.data.Source | None]:
@@ -318,13 +322,22 @@ class Inputs:
         context = fultr.clicks.context_of(ranker.position_bias)
         reading = self._reading(ranker)
         content = read_any(
-            file, reading, context=context, policy_features=policy_features, shown_only=self.shown_only
+            file,
+            reading,
+            context=context,
+            policy_features=policy_features,
+            shown_only=self.shown_only,
+            complete_lists=self.complete_lists,
         )
         if content.counts is None:
             findings = fultr.inspect_dataset(content.data)
             lines = [finding.sentence for finding in findings if finding.severity == "severe"]
         else:
             self._check_reach(content.counts, ranker, file)
+            if ranker.max_disparity is not None:
+                ranker.check()
+                with in_names_of_options(file):
+                    fultr.clicks.check_candidates(content.counts, ranker.max_disparity)
             lines = fultr.clicks.severe_lines(
                 fultr.clicks.judge_readiness(content.counts, ranker.position_bias)
             )
@@ -352,6 +365,8 @@ class Inputs:
             raise InputError("--relevant-from is for labelled data; a log has clicks", file=file)
         if ranker.protocol == "paper":
             log = read_impressions(file, self._reading(ranker), quiet=True)
+            if self.complete_lists:
+                log = log.with_complete_lists()
             return replace(
                 log, data=fultr.logs.with_features(log.data, list(content.data.feature_names), file)
             )

@@ -8,6 +8,7 @@ from .drawing import Planting
 from .examination import AnyBias, context_of, with_examination
 from .noise import NoiseEstimate, estimate_noise
 from .noise_swap import TrustEstimate, estimate_noise_swap
+from .pages import check_candidates
 from .readiness import Readiness, judge_readiness, severe_lines
 from .readiness_findings import sentence_of_left_out
 from .simulation import simulate_clicks
@@ -25,6 +26,7 @@ __all__ = [
     "Readiness",
     "Tail",
     "TrustEstimate",
+    "check_candidates",
     "compare_biases",
     "context_of",
     "estimate_bias",

@@ -67,7 +67,7 @@ def item_cells(counts: Counts, longest: int, *, by_ranker: bool = False) -> Item
 
     With `by_ranker`, the context of the counts is the ranker; see `counts_of_rankers`.
     """
-    refuse_dropped(counts)
+    check_empties_kept(counts)
     data = counts.data
     cells = counts.cells[np.flatnonzero(counts.cells.position <= longest)]
     item = items_of_rows(data)[cells.row]
@@ -161,7 +161,7 @@ def labels_of(values: ArrayLike, size: int, column: str) -> Ids:
     return as_ids(values, column)
 
 
-def refuse_dropped(log: ClickLog | Counts) -> None:
+def check_empties_kept(log: ClickLog | Counts) -> None:
     """Refuse a log whose click rates are unknown."""
     if log.empties_dropped:
         raise InputError(

@@ -21,8 +21,8 @@ from fultr.clicks.bias_resampling import (
     ResampledEvidence,
     Settings,
     blocks_of,
+    check_usable,
     drawn_sums,
-    refuse_unusable,
     settings_of,
 )
 from fultr.data import ClickLog, Counts
@@ -80,26 +80,27 @@ def estimate_bias_em(
     by_item = relevance == "items"
     if by_item and impressions.size and impressions[0] and not pairs.used.any():
         raise InputError(NOT_IDENTIFIED)
-    known = _known_positions(cells, pairs, settings, by_item=by_item)
-    refuse_unusable(impressions, known, settings, "on documents that take part")
-    part, block = _taking_part(cells, known, pairs.used if by_item else None, blocks)
-    model: HiddenClickModel = MixtureModel(part, known.size)
+    estimated = _known_positions(cells, pairs, settings, by_item=by_item)
+    check_usable(impressions, estimated, settings, "on documents that take part")
+    cells_used, block = _cells_used(cells, estimated, pairs.used if by_item else None, blocks)
+    model: HiddenClickModel = MixtureModel(cells_used, estimated.size)
     if not by_item:
-        model = RegressionModel(part, known.size, counts.data.features[part.row])
+        counts.data.check_numeric("a regression on features")
+        model = RegressionModel(cells_used, estimated.size, counts.data.features[cells_used.row])
     state, at_rest = climb(model)
-    logs = relative_logs(state, known.size)
-    tables = pairs.tables_of(known)
+    logs = relative_logs(state, estimated.size)
+    tables = pairs.tables_of(estimated)
     influence = model.influence(state, block, blocks.count)
     both = np.concatenate([influence, tables.reshape(blocks.count, -1)], axis=1)
     drawn = drawn_sums(both, settings.resamples, settings.rng)
-    resampled = logs + drawn[:, : known.size] - influence.sum(axis=0)
-    drawn_tables = drawn[:, known.size :].reshape(-1, *tables.shape[1:])
+    resampled = logs + drawn[:, : estimated.size] - influence.sum(axis=0)
+    drawn_tables = drawn[:, estimated.size :].reshape(-1, *tables.shape[1:])
     return ResampledEvidence(
         method="em",
         impressions=impressions,
         clicks=clicks,
         pairs=np.bincount(cells.position[pairs.used], minlength=impressions.size),
-        known=known,
+        estimated=estimated,
         logs=logs,
         resampled_logs=resampled,
         residual=pair_residuals(tables.sum(axis=0), logs),
@@ -126,19 +127,19 @@ def _known_positions(cells: ItemCells, pairs: Pairs, settings: Settings, *, by_i
     return np.flatnonzero(enough & enough[:1])
 
 
-def _taking_part(
-    cells: ItemCells, known: Whole, used: NDArray[np.bool_] | None, blocks: Blocks
+def _cells_used(
+    cells: ItemCells, estimated: Whole, used: NDArray[np.bool_] | None, blocks: Blocks
 ) -> tuple[ItemCells, Whole]:
     """Return the cells to fit, with known positions numbered from 0 on, and the block of each item.
 
     With `used`, which says what cells were compared, only items with several known positions stay.
     """
     number = np.full(int(cells.position.max()) + 1, -1)
-    number[known] = np.arange(known.size)
+    number[estimated] = np.arange(estimated.size)
     chosen = number[cells.position] >= 0
     if used is not None:
         chosen &= used
         chosen &= np.bincount(cells.item[chosen], minlength=cells.row.size)[cells.item] > 1
     block = blocks.of_query[np.unique(cells.item[chosen])]
-    part = cells.chosen(chosen)
-    return replace(part, position=number[part.position]), block
+    cells_used = cells.chosen(chosen)
+    return replace(cells_used, position=number[cells_used.position]), block

@@ -106,8 +106,10 @@ class RegressionModel:
         left = np.diag(by_position.sum(axis=0)) - common @ through
         members = csr_array((np.ones(block.size), (block, np.arange(block.size))), shape=(blocks, block.size))
         of_model = np.asarray(members @ (moved * _sums(cells.item, slope)[:, None]))
-        place = block[cells.item] * positions + cells.position
-        slopes = np.bincount(place, weights=slope, minlength=blocks * positions).reshape(blocks, positions)
+        cell_number = block[cells.item] * positions + cells.position
+        slopes = np.bincount(cell_number, weights=slope, minlength=blocks * positions).reshape(
+            blocks, positions
+        )
         influence = np.zeros((blocks, positions))
         # v_1 stays as it is; what it would add is in the constant of the regression
         influence[:, 1:] = np.linalg.solve(left[1:, 1:], (slopes - of_model @ through)[:, 1:].T).T
@@ -131,6 +133,6 @@ class RegressionModel:
         return np.asarray(coefficients + step * min(1.0, LONGEST_STEP / max(largest, EDGE)))
 
 
-def _sums(place: Whole, values: NDArray[Any]) -> Array:
+def _sums(number: Whole, values: NDArray[Any]) -> Array:
     """Return sums by place."""
-    return np.asarray(np.bincount(place, weights=values), dtype=np.float64)
+    return np.asarray(np.bincount(number, weights=values), dtype=np.float64)

@@ -112,9 +112,9 @@ class BiasEstimate:
     tail: Tail = "error"
 
     def __repr__(self) -> str:
-        known = sum(not math.isnan(value) for value in self.values)
+        estimated = sum(not math.isnan(value) for value in self.values)
         context = "" if self.context is None else f", {self.context[0]} {self.context[1]}"
-        return f"<BiasEstimate: {self.method}, {known} positions, eta {self.eta:.3f}{context}>"
+        return f"<BiasEstimate: {self.method}, {estimated} positions, eta {self.eta:.3f}{context}>"
 
     def to_position_bias(self, tail: Tail | None = None) -> PositionBias:
         """Return the curve for use.
@@ -131,8 +131,8 @@ class BiasEstimate:
         if tail not in get_args(Tail):
             raise InputError(f"must be one of: {', '.join(get_args(Tail))}", column="tail", value=tail)
         if tail == "error":
-            known = min(self.insufficient, default=len(self.values) + 1) - 1
-            return PositionBias(self.values[:known])
+            last_known = min(self.insufficient, default=len(self.values) + 1) - 1
+            return PositionBias(self.values[:last_known])
         if tail == "zero":
             return PositionBias(self._filled(self.deepest, smooth=False), beyond="zero")
         last = int(self._known_positions()[-1])
@@ -140,11 +140,13 @@ class BiasEstimate:
 
     def power_law(self) -> PowerLaw:
         """Return the power law that fits all positions best, each weighted by its precision."""
-        known = self._known_positions()
-        if known.size < 2:
+        estimated = self._known_positions()
+        if estimated.size < 2:
             problem = "only one position has enough data, so that no power law can be fitted"
             raise InputError(problem, column="eta")
-        law = fitted_power_law(known, np.array(self.raw)[known - 1], self._log_errors()[known - 1])
+        law = fitted_power_law(
+            estimated, np.array(self.raw)[estimated - 1], self._log_errors()[estimated - 1]
+        )
         if not law.eta >= 0:
             problem = "examination does not fall with the position, so that no power law can be its tail"
             raise InputError(problem, column="eta", value=law.eta)
@@ -166,14 +168,16 @@ class BiasEstimate:
 
     def _filled(self, last: int, *, smooth: bool) -> list[float]:
         """Return the curve up to a position, those without enough data by the power law."""
-        known, positions = self._known_positions(), np.arange(1, last + 1)
-        if not smooth and np.isin(positions, known).all():
+        estimated, positions = self._known_positions(), np.arange(1, last + 1)
+        if not smooth and np.isin(positions, estimated).all():
             return list(self.values[:last])
         law, curve = self.power_law(), np.ones(max(last, len(self.values)))
         curve[:last] = law.at(positions)
-        curve[known - 1] = np.array(self.values)[known - 1]
+        curve[estimated - 1] = np.array(self.values)[estimated - 1]
         if smooth:
-            curve[known - 1] = law.smoothed(known, curve[known - 1], self._log_errors()[known - 1])
+            curve[estimated - 1] = law.smoothed(
+                estimated, curve[estimated - 1], self._log_errors()[estimated - 1]
+            )
         curve = np.minimum.accumulate(curve) if self.shape == "monotone" else curve
         return [float(value) for value in curve[:last]]
 
@@ -287,7 +291,7 @@ class BiasEstimate:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"is no estimate of position bias as fultr writes it ({type(error).__name__}: {error})"
             raise InputError(problem) from None
-        unknown = {place for place, value in enumerate(made.values, start=1) if math.isnan(value)}
+        unknown = {position for position, value in enumerate(made.values, start=1) if math.isnan(value)}
         named = made.method in METHODS and made.shape in get_args(Shape) and made.tail in get_args(Tail)
         if not named or not made.values or unknown != set(made.insufficient) or 1 in unknown:
             raise InputError("is no estimate of position bias as fultr writes it (its fields disagree)")

@@ -43,8 +43,8 @@ def read_position_bias(path: str | Path) -> PositionBias | BiasEstimate | Positi
 
     The curves of a file that was estimated are estimates, too.
     """
-    found = read_json(path, _any_kind)
-    return replace(found, file=str(path)) if isinstance(found, PositionBiasByContext) else found
+    bias = read_json(path, _any_kind)
+    return replace(bias, file=str(path)) if isinstance(bias, PositionBiasByContext) else bias
 
 
 def _any_kind(content: Any) -> PositionBias | BiasEstimate | PositionBiasByContext:

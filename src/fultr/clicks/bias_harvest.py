@@ -14,8 +14,8 @@ from fultr.clicks.bias_resampling import (
     BiasOptions,
     ResampledEvidence,
     blocks_of,
+    check_usable,
     drawn_sums,
-    refuse_unusable,
     settings_of,
 )
 from fultr.data import ClickLog, Counts
@@ -77,9 +77,9 @@ def estimate_bias_harvest(
     compared = np.bincount(
         cells.position[pairs.used], weights=cells.clicks[pairs.used], minlength=impressions.size
     )
-    known = linked_to_first(pairs.tables[:, 0].sum(axis=0) > 0, compared >= settings.least_clicks)
-    refuse_unusable(impressions, known, settings, "on documents that were also shown elsewhere")
-    tables = pairs.tables_of(known)
+    linked = linked_to_first(pairs.tables[:, 0].sum(axis=0) > 0, compared >= settings.least_clicks)
+    check_usable(impressions, linked, settings, "on documents that were also shown elsewhere")
+    tables = pairs.tables_of(linked)
     whole, drawn = tables.sum(axis=0), drawn_sums(tables, settings.resamples, settings.rng)
     logs, resampled = fitted_logs(whole), fitted_logs(drawn)
     return ResampledEvidence(
@@ -87,7 +87,7 @@ def estimate_bias_harvest(
         impressions=impressions,
         clicks=clicks,
         pairs=np.bincount(cells.position[pairs.used], minlength=impressions.size),
-        known=known,
+        estimated=linked,
         logs=logs,
         resampled_logs=resampled,
         residual=pair_residuals(whole, logs),

@@ -106,15 +106,15 @@ def estimate_bias(
     """
     given = _checked(dict(inputs))
     if context is None:
-        return _Told(log, given).estimate(method)
-    found = {}
-    for name, label, part, own in _parts(log, context, given):
+        return _MethodChoice(log, given).estimate(method)
+    estimates = {}
+    for name, label, impressions, own in _parts(log, context, given):
         try:
-            estimate = _Told(part, own).estimate(method)
+            estimate = _MethodChoice(impressions, own).estimate(method)
         except InputError as error:
             raise InputError(f"with {name} {label}: {error.problem}", column=error.column) from None
-        found[label] = replace(estimate, context=(name, label))
-    return found
+        estimates[label] = replace(estimate, context=(name, label))
+    return estimates
 
 
 def _parts(
@@ -146,7 +146,7 @@ def supported_methods(
     "swap" needs to know the swaps, "harvest" documents at several positions (given by different rankers, if
     these are named), and "em" documents at several positions for whatever reason.
     """
-    return _Told(log, {"swap_rank": swap_rank, "ranker": ranker}).supported
+    return _MethodChoice(log, {"swap_rank": swap_rank, "ranker": ranker}).supported
 
 
 @dataclass(frozen=True)
@@ -169,15 +169,19 @@ class BiasComparison:
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row for each position: value, low and high by method, and whether methods disagree."""
-        deepest = max((len(found.values) for found in self.estimates.values()), default=0)
+        deepest = max((len(estimate.values) for estimate in self.estimates.values()), default=0)
         disputed = {position for position, _, _ in self.disagreements}
         rows = []
         for position in range(1, deepest + 1):
             row: dict[str, Any] = {"position": position, "disagree": position in disputed}
-            for method, found in self.estimates.items():
+            for method, estimate in self.estimates.items():
                 at = position - 1
-                if at < len(found.values) and position not in found.insufficient:
-                    row[method] = {"value": found.values[at], "low": found.low[at], "high": found.high[at]}
+                if at < len(estimate.values) and position not in estimate.insufficient:
+                    row[method] = {
+                        "value": estimate.values[at],
+                        "low": estimate.low[at],
+                        "high": estimate.high[at],
+                    }
                 else:
                     row[method] = None
             rows.append(row)
@@ -190,17 +194,17 @@ def compare_biases(log: ClickLog | Counts, **inputs: Unpack[MethodInputs]) -> Bi
     Methods disagree at a position where their intervals do not meet. Intervals of the same clicks are not
     independent, so that methods may differ in truth without disagreeing here.
     """
-    told = _Told(log, _checked(dict(inputs)))
+    inputs_of_log = _MethodChoice(log, _checked(dict(inputs)))
     estimates: dict[str, BiasEstimate] = {}
     refused: dict[str, str] = {}
-    if not told.supported:
+    if not inputs_of_log.supported:
         raise InputError(
             "the log supports no method: swaps are not named, and no document was shown at position 1 and"
             " another"
         )
-    for method in told.supported:
+    for method in inputs_of_log.supported:
         try:
-            estimates[method] = told.estimate(method)
+            estimates[method] = inputs_of_log.estimate(method)
         except InputError as error:
             refused[method] = str(error)
     disagreements = [
@@ -218,7 +222,7 @@ def _apart(one: BiasEstimate, other: BiasEstimate) -> list[int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
+class _MethodChoice:
     """A log with what is told of it, `MethodInputs`; it is counted at most once, whatever the methods."""
 
     log: ClickLog | Counts

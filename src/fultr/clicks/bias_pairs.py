@@ -96,8 +96,10 @@ def linked_to_first(links: NDArray[np.bool_], enough: NDArray[np.bool_]) -> NDAr
     candidates = np.flatnonzero(enough)
     if not candidates.size or candidates[0] != 0:
         return np.empty(0, dtype=np.int64)
-    _, part = connected_components(links[np.ix_(candidates, candidates)].astype(np.int8), connection="strong")
-    return np.asarray(candidates[part == part[0]])
+    _, component = connected_components(
+        links[np.ix_(candidates, candidates)].astype(np.int8), connection="strong"
+    )
+    return np.asarray(candidates[component == component[0]])
 
 
 def fitted_logs(tables: Array) -> Array:

@@ -95,10 +95,10 @@ class Blocks:
 
 def blocks_of(queries: NDArray[np.int64], rng: np.random.Generator) -> Blocks:
     """Deal queries into blocks, one each unless there are very many."""
-    found, code = np.unique(queries, return_inverse=True)
-    count = min(found.size, MOST_BLOCKS)
-    block = np.arange(count) if count == found.size else rng.permutation(found.size) % count
-    return Blocks(block[code].astype(np.int64), int(found.size), int(count))
+    distinct, code = np.unique(queries, return_inverse=True)
+    count = min(distinct.size, MOST_BLOCKS)
+    block = np.arange(count) if count == distinct.size else rng.permutation(distinct.size) % count
+    return Blocks(block[code].astype(np.int64), int(distinct.size), int(count))
 
 
 def drawn_sums(sums: Array, resamples: int, rng: np.random.Generator) -> Array:
@@ -152,7 +152,7 @@ class ResampledEvidence:
     known
         The positions with enough data, counted from 0, rising; the first is 0.
     logs, resampled_logs
-        (known,) log v_k - log v_1 of these, and (resamples, known) the same in resamples.
+        (estimated,) log v_k - log v_1 of these, and (resamples, estimated) the same in resamples.
     residual, resampled_residual
         (m,) By how much clicks miss what the model says, and (resamples, m).
     queries, deepest
@@ -165,7 +165,7 @@ class ResampledEvidence:
     impressions: NDArray[np.int64]
     clicks: NDArray[np.int64]
     pairs: NDArray[np.int64]
-    known: NDArray[np.int64]
+    estimated: NDArray[np.int64]
     logs: Array
     resampled_logs: Array
     residual: Array
@@ -182,13 +182,15 @@ class ResampledEvidence:
         values, low, high = raw, *_interval(resampled, settings.level)
         notes = self.notes
         if settings.shape == "monotone":
-            values, falling = falling_with_resamples(raw, resampled, self.clicks[self.known].astype(float))
+            values, falling = falling_with_resamples(
+                raw, resampled, self.clicks[self.estimated].astype(float)
+            )
             notes = [*notes, *self._notes_on_shape(values, resampled, settings.level)]
             low, high = widened(_interval(falling, settings.level), values)
         error = resampled.std(axis=0, ddof=1) if len(resampled) >= 2 else np.full(raw.size, np.nan)
         columns = np.full((5, self.impressions.size), np.nan)
-        columns[:, self.known] = values, low, high, raw, error
-        eta, drawn_eta, power_fit = _power_law(self.known + 1, self.logs, logs)
+        columns[:, self.estimated] = values, low, high, raw, error
+        eta, drawn_eta, power_fit = _power_law(self.estimated + 1, self.logs, logs)
         eta_low, eta_high = _interval(drawn_eta[:, None], settings.level)[:, 0].tolist()
         insufficient = tuple((np.flatnonzero(np.isnan(columns[0])) + 1).tolist())
         made = BiasEstimate(
@@ -218,8 +220,8 @@ class ResampledEvidence:
 
     def _notes_on_shape(self, values: Array, resampled: Array, level: float) -> list[str]:
         """Say where estimates rise by more than chance, if one error is allowed over all positions."""
-        low, high = _interval(resampled, 1 - (1 - level) / max(self.known.size - 1, 1))
-        rising = [str(position) for position in self.known[(values < low) | (values > high)] + 1]
+        low, high = _interval(resampled, 1 - (1 - level) / max(self.estimated.size - 1, 1))
+        rising = [str(position) for position in self.estimated[(values < low) | (values > high)] + 1]
         if not rising:
             return []
         return [
@@ -255,8 +257,8 @@ def settings_of(options: dict[str, Any]) -> Settings:
     return Settings(**options)
 
 
-def refuse_unusable(
-    impressions: NDArray[np.int64], known: NDArray[np.int64], settings: Settings, how: str
+def check_usable(
+    impressions: NDArray[np.int64], estimated: NDArray[np.int64], settings: Settings, how: str
 ) -> None:
     """Refuse data in which nothing can be told of any position relative to the first.
 
@@ -265,7 +267,7 @@ def refuse_unusable(
     if not impressions.size or not impressions[0]:
         problem = "position 1 was never shown, and examination is known only relative to it"
         raise InputError(problem, column="position")
-    if known.size < 2:
+    if estimated.size < 2:
         problem = f"no position has at least {settings.least_clicks} clicks, as has position 1, {how}"
         raise InputError(f"{problem}; give a larger log, or a smaller least_clicks", column="click")
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import whole_numbers
-from fultr.clicks.bias_cells import of_impressions, refuse_dropped
+from fultr.clicks.bias_cells import check_empties_kept, of_impressions
 from fultr.clicks.bias_estimate import BiasEstimate
 from fultr.clicks.bias_resampling import (
     BiasOptions,
     ResampledEvidence,
     blocks_of,
+    check_usable,
     drawn_sums,
-    refuse_unusable,
     settings_of,
 )
 from fultr.data import ClickLog
@@ -65,7 +65,7 @@ def estimate_bias_swap(
         See `BiasOptions`.
     """
     settings = settings_of(dict(options))
-    refuse_dropped(log)
+    check_empties_kept(log)
     position_drawn, exchanged = experiment_of(log, swap_rank, swapped)
     shown = log.position[log.position != NOT_SHOWN]
     deepest_shown = int(shown.max(initial=0))
@@ -78,10 +78,10 @@ def estimate_bias_swap(
     enough = (sums.shown > 0).all(axis=1)
     enough &= sums.clicks.sum(axis=2).min(axis=0) >= settings.least_clicks
     enough[:1] = enough.any()
-    known = np.flatnonzero(enough)
-    refuse_unusable(impressions, known, settings, "in swaps of both with an arm that was left as it was")
-    drawn = SwapCounts(drawn_sums(counts.table[:, known[1:]], settings.resamples, settings.rng))
-    found = SwapCounts(sums.table[known[1:]])
+    estimated = np.flatnonzero(enough)
+    check_usable(impressions, estimated, settings, "in swaps of both with an arm that was left as it was")
+    drawn = SwapCounts(drawn_sums(counts.table[:, estimated[1:]], settings.resamples, settings.rng))
+    swaps_used = SwapCounts(sums.table[estimated[1:]])
     experiments = sums.shown.sum(axis=1)
     experiments[:1] = np.count_nonzero(position_drawn > NO_PART)
     return ResampledEvidence(
@@ -89,10 +89,10 @@ def estimate_bias_swap(
         impressions=impressions,
         clicks=clicks,
         pairs=experiments.astype(np.int64),
-        known=known,
-        logs=found.logs(),
+        estimated=estimated,
+        logs=swaps_used.logs(),
         resampled_logs=drawn.logs(),
-        residual=found.residuals(),
+        residual=swaps_used.residuals(),
         resampled_residual=drawn.residuals(),
         queries=blocks.queries,
         deepest=deepest_shown,
@@ -173,13 +173,13 @@ def swap_counts(
         compared |= drawn[shown_in] == NO_SWAP
     entry, where, shown_in = entry[compared], where[compared], shown_in[compared]
     blocks = int(block.max(initial=-1)) + 1
-    place = ((block[shown_in] * deepest + where - 1) * 2 + exchanged[shown_in]).astype(np.int64)
+    cell = ((block[shown_in] * deepest + where - 1) * 2 + exchanged[shown_in]).astype(np.int64)
     size = blocks * deepest * 2
     table = np.stack(
         [
-            np.bincount(place, minlength=size),
-            np.bincount(place, weights=click_at_first[shown_in], minlength=size),
-            np.bincount(place, weights=log.click[entry], minlength=size),
+            np.bincount(cell, minlength=size),
+            np.bincount(cell, weights=click_at_first[shown_in], minlength=size),
+            np.bincount(cell, weights=log.click[entry], minlength=size),
         ],
         axis=-1,
     )

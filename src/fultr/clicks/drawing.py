@@ -186,14 +186,14 @@ class _World:
         """Draw the planted items and move the others out of their way, in place."""
         lengths = self.data.lengths[lists]
         chosen = rng.random(lists.size) < planting.share
-        place = rng.choice(np.asarray(planting.positions, dtype=np.int32), size=lists.size)
+        planted_position = rng.choice(np.asarray(planting.positions, dtype=np.int32), size=lists.size)
         # in a list too short for the position, the planted item comes last
-        place = np.minimum(place, lengths + 1).astype(np.int32)
-        position += position >= np.repeat(np.where(chosen, place, np.iinfo(np.int32).max), lengths)
-        place = place[chosen]
+        planted_position = np.minimum(planted_position, lengths + 1).astype(np.int32)
+        position += position >= np.repeat(np.where(chosen, planted_position, np.iinfo(np.int32).max), lengths)
+        planted_position = planted_position[chosen]
         _, minus = self.noise.curves(self.examined.size - 1)
-        click = rng.random(place.size) < self.examined[place] * minus[place]
-        return Planted(impression=np.flatnonzero(chosen), position=place, click=click)
+        click = rng.random(planted_position.size) < self.examined[planted_position] * minus[planted_position]
+        return Planted(impression=np.flatnonzero(chosen), position=planted_position, click=click)
 
 
 def _click_relevance(data: RankingDataset) -> NDArray[np.float32]:

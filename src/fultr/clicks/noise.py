@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import checked_number
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.clicks.bias_cells import refuse_dropped
+from fultr.clicks.bias_cells import check_empties_kept
 from fultr.data import Cells, ClickLog, Counts
 from fultr.data.propensity import examination
 from fultr.errors import InputError
@@ -100,7 +100,7 @@ def estimate_noise(
         the first positions click more by mistake there (trust bias).
     """
     level = checked_number(level, "level", "must lie between 0 and 1", lambda given: 0 < given < 1)
-    refuse_dropped(log)
+    check_empties_kept(log)
     planted = log.compact().planted
     v = examination(planted.position, planted.propensity, bias, log.position_bias)
     if not (planted.impressions @ v) > 0:

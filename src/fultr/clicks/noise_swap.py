@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, random_generator, whole_number
 from fultr.click_model import ClickNoise, PositionBias
-from fultr.clicks.bias_cells import refuse_dropped
+from fultr.clicks.bias_cells import check_empties_kept
 from fultr.clicks.bias_resampling import blocks_of, drawn_sums
 from fultr.clicks.bias_swap import LEFT, SWAPPED, SwapCounts, experiment_of, swap_counts
 from fultr.data import ClickLog
@@ -92,8 +92,8 @@ class TrustEstimate:
 
     def to_click_noise(self) -> ClickNoise:
         """Return the noise; positions between those that were estimated lie on the line between them."""
-        found = self._curve([one.eps_minus.value for one in self.positions.values()])
-        return ClickNoise(self.eps_plus, found.tolist())
+        eps_minus = self._curve([one.eps_minus.value for one in self.positions.values()])
+        return ClickNoise(self.eps_plus, eps_minus.tolist())
 
     def to_position_bias(self) -> PositionBias:
         """Return the examination that belongs to the noise, up to the last position that was estimated."""
@@ -106,8 +106,8 @@ class TrustEstimate:
         return {**content, "positions": rows}
 
     def _curve(self, values: list[float]) -> Array:
-        known = [*self.positions]
-        return np.asarray(np.interp(np.arange(1, known[-1] + 1), known, values))
+        positions = [*self.positions]
+        return np.asarray(np.interp(np.arange(1, positions[-1] + 1), positions, values))
 
 
 def estimate_noise_swap(
@@ -157,7 +157,7 @@ def estimate_noise_swap(
     checked_number(eps_plus, "eps_plus", "must be above 0 and at most 1", lambda given: 0 < given <= 1)
     level = checked_number(level, "level", "must lie between 0 and 1", lambda given: 0 < given < 1)
     whole_number(resamples, "resamples", least=50)
-    refuse_dropped(log)
+    check_empties_kept(log)
     rng = random_generator(seed)
     drawn, exchanged = experiment_of(log, swap_rank, swapped)
     deepest = min(int(log.position[log.position != NOT_SHOWN].max(initial=0)), MOST_POSITION)
@@ -168,19 +168,19 @@ def estimate_noise_swap(
     sums = np.concatenate([both.sum(axis=0, keepdims=True), drawn_sums(both, resamples, rng)])
     size = table[0].size
     swaps = SwapCounts(sums[:, :size].reshape(-1, *table.shape[1:]))
-    known = _known(swaps)
-    curves = _curves(swaps, sums[:, size:].reshape(-1, *planted.shape[1:]), known, eps_plus)
-    insufficient = np.setdiff1d(np.arange(1, deepest + 1), known + 1)
+    estimated = _estimated_positions(swaps)
+    curves = _curves(swaps, sums[:, size:].reshape(-1, *planted.shape[1:]), estimated, eps_plus)
+    insufficient = np.setdiff1d(np.arange(1, deepest + 1), estimated + 1)
     each = {name: _intervals(values, level) for name, values in curves.by_position.items()}
     shown = swaps.shown[0].sum(axis=-1)
     shown[0] = shown[1:].max(initial=0.0)
     return TrustEstimate(
         positions={
             int(k) + 1: TrustAtPosition(int(shown[k]), **{name: each[name][n] for name in each})
-            for n, k in enumerate(known)
+            for n, k in enumerate(estimated)
         },
         insufficient=tuple(insufficient.tolist()),
-        anchor="planted items" if planted.any() else f"no mistakes at position {known[-1] + 1}",
+        anchor="planted items" if planted.any() else f"no mistakes at position {estimated[-1] + 1}",
         least=float(curves.least[0]),
         most=float(curves.most[0]),
         eps_plus=float(eps_plus),
@@ -208,24 +208,24 @@ def _planted_counts(log: ClickLog, block: NDArray[np.int64], deepest: int) -> Ar
     return np.stack(table, axis=-1).reshape(blocks, deepest, 2).astype(np.float64)
 
 
-def _known(swaps: SwapCounts) -> NDArray[np.int64]:
+def _estimated_positions(swaps: SwapCounts) -> NDArray[np.int64]:
     """Return the positions, counted from 0, at which both items were seen and differ enough; 0 is one."""
     first = swaps.rates()[0]
     apart = first[..., LEFT] - first[..., SWAPPED]
     with np.errstate(invalid="ignore"):
         clear = np.abs(apart[0]) >= LEAST_CONTRAST * apart[1:].std(axis=0, ddof=1)
-    known = np.flatnonzero(clear[1:]) + 1
-    if not known.size:
+    estimated = np.flatnonzero(clear[1:]) + 1
+    if not estimated.size:
         problem = (
             "the two items of an exchange are clicked about alike at position 1, or were exchanged too"
             " rarely, so that swaps do not tell trust from relevance; collect more"
         )
         raise InputError(problem, column="swap_rank")
-    return np.concatenate([[0], known])
+    return np.concatenate([[0], estimated])
 
 
-def _curves(swaps: SwapCounts, planted: Array, known: NDArray[np.int64], eps_plus: float) -> _Curves:
-    first, other = (rates[:, known[1:]] for rates in swaps.rates())
+def _curves(swaps: SwapCounts, planted: Array, estimated: NDArray[np.int64], eps_plus: float) -> _Curves:
+    first, other = (rates[:, estimated[1:]] for rates in swaps.rates())
     count = len(first)
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = (other[..., SWAPPED] - other[..., LEFT]) / (first[..., LEFT] - first[..., SWAPPED])
@@ -234,7 +234,7 @@ def _curves(swaps: SwapCounts, planted: Array, known: NDArray[np.int64], eps_plu
         gamma = np.concatenate([np.zeros((count, 1)), intercept], axis=1)
         least = np.maximum(-gamma / rho, 0.0).max(axis=1)
         if planted.any():
-            shown, clicks = planted[:, known, 0], planted[:, known, 1]
+            shown, clicks = planted[:, estimated, 0], planted[:, estimated, 1]
             trusted = (clicks.sum(axis=1) - (shown * gamma).sum(axis=1)) / (shown * rho).sum(axis=1)
         else:
             trusted = -gamma[:, -1] / rho[:, -1]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fultr.click_model import PositionBias, PositionBiasByContext
 from fultr.clicks.bias_cells import sums_by
 from fultr.clicks.examination import AnyBias, with_examination
+from fultr.clicks.pages import share_on_a_page
 from fultr.clicks.readiness_counts import (
     ClickWeights,
     Shown,
@@ -98,18 +99,18 @@ def judge_readiness(
         "queries": _query_facts(counts, shown),
         "candidates": {
             "pairs": int(candidates.used.sum()),
-            "pairs_never_shown": int((candidates.used & (shown.place == NOT_SHOWN)).sum()),
+            "pairs_never_shown": int((candidates.used & (shown.first_position == NOT_SHOWN)).sum()),
             "entries": entries,
             "entries_not_shown": entries - int(shown.shown_at.sum()),
             "longest_list": int(lengths[counts.impressions > 0].max(initial=0)),
             "left_out": counts.origin.get(NEVER_SHOWN),
-            "share_on_a_page": _share_on_a_page(counts, shown, candidates),
+            "share_on_a_page": share_on_a_page(counts),
         },
         "positions": _position_facts(shown),
         "depth": {**_depth_facts(shown), "told": depth},
         "overlap": {
-            "pairs": int(np.count_nonzero(shown.place)),
-            "pairs_at_several_positions": int(shown.moved.sum()),
+            "pairs": int(np.count_nonzero(shown.first_position)),
+            "pairs_at_several_positions": int(shown.is_at_several.sum()),
             "positions_not_linked": shown.not_linked(),
         },
         "examination": examined,
@@ -143,7 +144,7 @@ class _Candidates:
     @classmethod
     def of(cls, counts: Counts, shown: Shown) -> _Candidates:
         data = counts.data
-        used = np.zeros(shown.place.size, dtype=np.bool_)
+        used = np.zeros(shown.first_position.size, dtype=np.bool_)
         used[shown.item_of_row[rows_of(data.offsets, np.flatnonzero(counts.impressions))]] = True
         groups = len(data.group_names) + 1
         group = np.zeros(used.size, dtype=np.int32)
@@ -182,28 +183,13 @@ def _weighed(
         return None, {**examined, "problem": str(error)}
 
 
-def _share_on_a_page(counts: Counts, shown: Shown, candidates: _Candidates) -> float | None:
-    """Return the share of all documents of its query that an impression has, if it shows all it has.
-
-    None where impressions have candidates that they do not show: then the log knows who was not shown.
-    """
-    if counts.hides_candidates or not counts.impressions.any():
-        return None
-    query_of_row = counts.data.query_codes[counts.data.list_of_row]
-    query_of_item = np.zeros(candidates.used.size, dtype=np.int64)
-    query_of_item[shown.item_of_row] = query_of_row
-    documents = np.bincount(query_of_item[candidates.used], minlength=int(query_of_row.max()) + 1)
-    share = counts.data.lengths / np.maximum(documents[counts.data.query_codes], 1)
-    return float(np.average(share, weights=counts.impressions))
-
-
 def _query_facts(counts: Counts, shown: Shown) -> dict[str, int]:
     query = counts.data.query_codes
     size = int(query.max(initial=-1)) + 1
     impressions = sums_by(query, counts.impressions, size)
     clicked = sums_by(query, counts.least_clicked_impressions(), size)
     varied = np.zeros(size, dtype=np.bool_)
-    rows = np.flatnonzero(shown.moved[shown.item_of_row])
+    rows = np.flatnonzero(shown.is_at_several[shown.item_of_row])
     varied[query[counts.data.list_of_row[rows]]] = True
     return {
         "shown": int((impressions > 0).sum()),
@@ -260,7 +246,7 @@ def _group_facts(
     data, impressions = counts.data, int(counts.impressions.sum())
     groups = len(data.group_names) + 1
     pairs = np.bincount(candidates.group[candidates.used], minlength=groups)
-    never = candidates.used & (shown.place == NOT_SHOWN)
+    never = candidates.used & (shown.first_position == NOT_SHOWN)
     hidden = np.bincount(candidates.group[never], minlength=groups)
     largest, merit, sizes = (None, None, None) if weights is None else weights.by_group(groups)
     facts = {}

@@ -29,9 +29,9 @@ class Shown:
         By group, the unknown one the last; `depth_of` is the sum of positions.
     item_of_row
         The item of each row of the data; not each number need be an item.
-    place
+    first_position
         For each item the first position it was shown at, 0 if it never was.
-    moved
+    is_at_several
         For each item whether it was shown at another position too.
     links
         Pairs of positions at which the same item was shown, (pairs, 2); not all, but enough to lead from any
@@ -44,8 +44,8 @@ class Shown:
     clicks_of: Whole
     depth_of: Whole
     item_of_row: Whole
-    place: NDArray[np.int32]
-    moved: Flags
+    first_position: NDArray[np.int32]
+    is_at_several: Flags
     links: Whole
 
     @classmethod
@@ -56,11 +56,11 @@ class Shown:
         group = data.group[cells.row] % groups  # the remainder makes the last group of -1
         item_of_row = items_of_rows(data)
         item = item_of_row[cells.row]
-        place, deepest = np.zeros((2, int(item_of_row.max(initial=-1)) + 1), dtype=np.int32)
+        first_position, deepest = np.zeros((2, int(item_of_row.max(initial=-1)) + 1), dtype=np.int32)
         np.maximum.at(deepest, item, cells.position)
-        place[:] = deepest
-        np.minimum.at(place, item, cells.position)
-        first = place[item].astype(np.int64)
+        first_position[:] = deepest
+        np.minimum.at(first_position, item, cells.position)
+        first = first_position[item].astype(np.int64)
         links = np.unique((first * positions + cells.position)[first != cells.position])
         return cls(
             shown_at=sums_by(cells.position, cells.impressions, positions),
@@ -69,8 +69,8 @@ class Shown:
             clicks_of=sums_by(group, cells.clicks, groups),
             depth_of=sums_by(group, cells.impressions * cells.position, groups),
             item_of_row=item_of_row,
-            place=place,
-            moved=place != deepest,
+            first_position=first_position,
+            is_at_several=first_position != deepest,
             links=np.column_stack(np.divmod(links, positions)),
         )
 
@@ -120,9 +120,9 @@ class ClickWeights:
         largest = np.zeros(groups)
         np.maximum.at(largest, self.group, self.weight)
         # relative to the largest, so that squares of huge weights stay finite
-        part = self.weight / largest[self.group]
-        sums = np.bincount(self.group, weights=part * self.clicks, minlength=groups)
-        squares = np.bincount(self.group, weights=part**2 * self.clicks, minlength=groups)
+        relative = self.weight / largest[self.group]
+        sums = np.bincount(self.group, weights=relative * self.clicks, minlength=groups)
+        squares = np.bincount(self.group, weights=relative**2 * self.clicks, minlength=groups)
         sizes = np.divide(sums**2, squares, out=np.zeros(groups), where=squares > 0)
         return largest, sums * largest, sizes
 
@@ -136,13 +136,13 @@ def effective_size(weight: Floats, clicks: Whole) -> float:
     """Return (sum of weights)^2 / sum of squared weights, 0 without any; see `effective_sample_size`."""
     if not weight.size:
         return 0.0
-    part = weight / weight.max()
-    return float((part @ clicks) ** 2 / (part**2 @ clicks))
+    relative = weight / weight.max()
+    return float((relative @ clicks) ** 2 / (relative**2 @ clicks))
 
 
 def share_of_largest(weight: Floats, up_to: Whole, count: int) -> float:
     """Return the part of the total weight that the `count` largest of the weights in order carry."""
-    part = weight / weight[-1]
+    relative = weight / weight[-1]
     clicks = np.diff(up_to, prepend=0)
     among = np.minimum(clicks, np.maximum(up_to - (up_to[-1] - count), 0))
-    return float((part @ among) / (part @ clicks))
+    return float((relative @ among) / (relative @ clicks))

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from fultr.clicks.pages import UNSEEN_PART
 from fultr.logs.inspection import Finding
 
 SMALL_PART = 0.1
 """Up to this part of the candidates, never shown or of unknown group, is nothing to worry about."""
-
-UNSEEN_PART = 0.01
-"""From this part of the candidates on, those that were never shown can decide the disparity: a relevant item
-more in a group may outweigh all that is known."""
 
 FEW_CLICKS = 30
 """With clicks worth fewer than these, intervals of a group's merit are wide."""
@@ -27,7 +24,7 @@ MOST_GROUPS = 5
 """So many groups are named in a sentence."""
 
 MOST_OF_THEM = 0.8
-"""From this part of the documents of a query on, pages show nearly all of them."""
+"""Where pages have a smaller part of the documents of their query, the others decide the disparity."""
 
 LARGE_PART = 0.5
 """From this part of the total on, the largest weights decide alone."""
@@ -46,7 +43,7 @@ def readiness_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
-    overlap, known = facts["overlap"], facts["examination"]["source"] is not None
+    overlap, has_examination = facts["overlap"], facts["examination"]["source"] is not None
     pairs, several = overlap["pairs"], overlap["pairs_at_several_positions"]
     if not pairs:
         return
@@ -56,7 +53,7 @@ def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
             " from relevance with this log alone, so that none can be estimated or checked. Take it from"
             " another log or an experiment, or let rankings vary: swap items at random in some impressions."
         )
-        yield Finding("note" if known else "severe", "position", sentence)
+        yield Finding("note" if has_examination else "severe", "position", sentence)
         return
     sentence = (
         f"{several} of {pairs} query-document pairs ({several / pairs:.0%}) were shown at two positions or"
@@ -69,7 +66,7 @@ def _overlap_findings(facts: dict[str, Any]) -> Iterator[Finding]:
             " positions: how likely these are looked at cannot be estimated from this log. Let rankings vary"
             " that far, or give a position bias that goes on (beyond)."
         )
-        yield Finding("note" if known else "warning", "position", sentence)
+        yield Finding("note" if has_examination else "warning", "position", sentence)
 
 
 def _examination_findings(facts: dict[str, Any]) -> Iterator[Finding]:
@@ -145,14 +142,15 @@ def _candidate_findings(candidates: dict[str, Any], groups: dict[str, Any]) -> I
         is_much = left_out["candidates"] > left_out["of"] * UNSEEN_PART
         yield Finding("severe" if is_much else "note", "position", sentence_of_left_out(left_out))
     share = candidates["share_on_a_page"]
-    if share is not None and share < MOST_OF_THEM:
+    if share is not None and share < 1 - UNSEEN_PART:
         sentence = (
             f"Impressions have only what they show, on average {share:.0%} of the documents of their query:"
             " candidates that were not on a page are not in the log, and every disparity is one between items"
-            " on the same page. That between all candidates may be quite another. Log all candidates, with an"
-            " empty position for those that were not shown."
+            " on the same page. That between all candidates may be quite another, so that limits are refused."
+            " Log all candidates, with an empty position for those that were not shown; or say that there"
+            " were no others (--complete-lists)."
         )
-        yield Finding("severe" if share < LARGE_PART else "warning", "position", sentence)
+        yield Finding("severe" if share < MOST_OF_THEM else "warning", "position", sentence)
     entries, hidden = candidates["entries"], candidates["entries_not_shown"]
     if hidden:
         sentence = (
@@ -186,10 +184,14 @@ def _query_findings(facts: dict[str, Any]) -> Iterator[Finding]:
 
 def _group_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     groups = facts["groups"]
-    known = {name: group for name, group in groups.items() if group["known"] and group["pairs"]}
-    for name, group in known.items():
-        yield from _evidence_findings(name, group)
-    if len(known) > 1 and not facts["impressions_of_several_groups"]:
+    named_groups = {name: group for name, group in groups.items() if group["known"] and group["pairs"]}
+    by_kind: dict[str, list[Finding]] = {}
+    for name, group in named_groups.items():
+        for kind, finding in _evidence_finding(name, group):
+            by_kind.setdefault(kind, []).append(finding)
+    for kind, findings in by_kind.items():
+        yield from findings if len(findings) <= MOST_GROUPS else _of_many(kind, findings)
+    if len(named_groups) > 1 and not facts["impressions_of_several_groups"]:
         sentence = (
             "No impression has candidates of two groups: disparity compares groups within a query, and is 0"
             " here whatever the ranking. Look whether groups were assigned by query."
@@ -208,27 +210,35 @@ def _group_findings(facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("warning" if max(items, clicks) > SMALL_PART else "note", "group", sentence)
 
 
-def _evidence_findings(name: str, group: dict[str, Any]) -> Iterator[Finding]:
+def _evidence_finding(name: str, group: dict[str, Any]) -> Iterator[tuple[str, Finding]]:
+    """Yield what is wrong with the evidence of a group, if anything: the kind of it and the finding."""
     clicks, size = group["clicks"], group["effective_sample_size"]
     if not group["shown"]:
         sentence = (
             f"Group '{name}' was never shown: its merit, and the exposure it deserves, are unknown. Show its"
             " items before you judge it."
         )
-        yield Finding("severe", "group", sentence)
+        yield "were never shown", Finding("severe", "group", sentence)
     elif not clicks:
         sentence = (
             f"Group '{name}' was never clicked: its merit is estimated as zero, and so is the exposure it"
             " deserves. Collect more impressions, or leave the group out."
         )
-        yield Finding("severe", "group", sentence)
+        yield "were never clicked", Finding("severe", "group", sentence)
     elif (clicks if size is None else size) < FEW_CLICKS:
         worth = "" if size is None else f", worth {size:.0f} of equal weight"
         sentence = (
             f"Group '{name}' has {clicks} clicks{worth}: intervals of its merit, and of every disparity with"
             " it, will be wide. Collect more impressions before you rely on them."
         )
-        yield Finding("warning", "group", sentence)
+        yield "have few clicks", Finding("warning", "group", sentence)
+
+
+def _of_many(kind: str, findings: list[Finding]) -> Iterator[Finding]:
+    """Yield the findings of the first groups, and one for all the others of the same kind."""
+    yield from findings[:MOST_GROUPS]
+    sentence = f"{len(findings) - MOST_GROUPS:,} more groups {kind}. Merge small groups, or leave them out."
+    yield Finding(findings[0].severity, "group", sentence)
 
 
 def _ranges(positions: list[int], most: int = 5) -> str:
@@ -246,7 +256,7 @@ def _ranges(positions: list[int], most: int = 5) -> str:
 def sentence_of_left_out(left_out: Mapping[str, Any]) -> str:
     """Say which candidates were left out, as `Counts.shown_only` notes it under `NEVER_SHOWN`."""
     missing, total = left_out["candidates"], left_out["of"]
-    parts = [f"{part:.0%} of group '{name}'" for name, part in left_out["groups"].items() if part]
+    parts = [f"{share:.0%} of group '{name}'" for name, share in left_out["groups"].items() if share]
     by_group = f", {', '.join(parts[:MOST_GROUPS])}" if parts else ""
     return (
         f"{missing} of {total} candidates ({missing / total:.0%}{by_group}) were never shown and are left"

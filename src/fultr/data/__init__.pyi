@@ -1,6 +1,6 @@
 from .click_log import ClickLog, CountsOrLabels, Planted, Source
 from .columns import FEATURE_PREFIX, LIST_COLUMN, flags, integers_between, require_columns, text_labels
-from .counts import NEVER_SHOWN, Cells, CountedFile, Counts
+from .counts import COMPLETE_LISTS, NEVER_SHOWN, Cells, CountedFile, Counts
 from .counts_files import holds_counts, read_counts, write_counts
 from .dataset import DataSplits, RankingDataset, concatenate, refuse_shared_queries, rows_of
 from .dataset_files import read_dataset, write_dataset
@@ -11,6 +11,7 @@ from .merging import merge
 from .table_files import COMPRESSED, KINDS, Table, is_csv, open_table
 
 __all__ = [
+    "COMPLETE_LISTS",
     "COMPRESSED",
     "DEEPEST_POSITION",
     "FEATURE_PREFIX",

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import checked_number, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import IN_MEMORY
-from fultr.data.counts import Counts
+from fultr.data.counts import COMPLETE_LISTS, Counts
 from fultr.data.dataset import RankingDataset, chosen_of, columns_at, rows_of
 from fultr.data.fields import (
     as_clicks,
@@ -31,6 +31,7 @@ from fultr.data.ids import Ids
 from fultr.data.merging import count_impressions
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
+from fultr.results import Displayed, Tables, summary_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class Planted:
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class ClickLog:
+class ClickLog(Displayed):
     """Impressions of candidate lists, with positions and clicks; those without a click included.
 
     Impression i shows list `lists[i]` of `data`. Its entries, one for each candidate in the row order of the
@@ -301,6 +302,10 @@ class ClickLog:
             **columns_at(log, was_shown[log.row_of_entry], "position", "click", "propensity"),
         )
 
+    def with_complete_lists(self) -> ClickLog:
+        """Return the same log, with the statement of `Counts.with_complete_lists`."""
+        return replace(self, origin={**self.origin, COMPLETE_LISTS: True})
+
     def with_lists(self, lists: RankingDataset) -> ClickLog:
         """Return the same clicks on lists of the same rows with other features, groups or ids."""
         return replace(self, data=lists)
@@ -320,6 +325,10 @@ class ClickLog:
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each candidate of each impression; see `frame_of_log`."""
         return frame_of_log(self)
+
+    def tables(self) -> Tables:
+        """Return what `describe` says as tables, which a notebook shows."""
+        return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""

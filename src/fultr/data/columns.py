@@ -182,12 +182,12 @@ def _int64(array: pa.Array, name: str, location: Location, problem: str) -> pa.A
 
 
 def labels(column: Any, name: str, location: Location) -> pa.Array:
-    """Return group labels as Arrow strings, null where the group is unknown."""
+    """Return names, or integers as such, as Arrow strings, null where they are missing or empty."""
     array = plain(column)
     if is_text(array.type) or _is_code(array.type):
         texts = array.cast(pa.string())
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-    raise location.error(f"groups must be names or integers, not {array.type}", 0, name)
+    raise location.error(f"must be names or integers, not {array.type}", 0, name, _first(array))
 
 
 def encode_labels(
@@ -323,12 +323,9 @@ def _can_be(array: pa.Array, kind: Any) -> bool:
 
 def context_labels(column: Any, name: str, location: Location) -> pl.Series:
     """Return names, or integers as such, as text; none may be missing."""
-    array = plain(column)
-    if not (is_text(array.type) or _is_code(array.type)):
-        raise location.error(f"must be names or integers, not {array.type}", 0, name, _first(array))
-    text = array.cast(pa.string())
+    text = labels(column, name, location)
     problem = "must be there for each impression; give what is not known a name of its own"
-    location.check(pc.equal(text.fill_null(""), ""), problem, name)
+    location.check(pc.is_null(text), problem, name)
     return pl.Series(pl.from_arrow(text))
 
 

@@ -22,12 +22,16 @@ from fultr.data.ids import UNKNOWN_GROUP, codes_of
 from fultr.data.propensity import click_weights, examination
 from fultr.data.tally import ImpressionFacts
 from fultr.errors import InputError
+from fultr.results import Displayed, Tables, summary_tables
 
 NEVER_SHOWN = "never_shown"
 """Where `origin` of counts says how many candidates were left out since they were never shown."""
 
 LARGEST_COUNT = 1 << 53
 """Sums of counts below it are exact as floats."""
+
+COMPLETE_LISTS = "complete_lists"
+"""Where `origin` says that the rows of each impression are all the candidates there were."""
 
 OF_LISTS = ("impressions", "clicked_impressions", "context")
 """The fields of counts that have a value for each list."""
@@ -57,7 +61,7 @@ class CountedFile(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counts:
+class Counts(Displayed):
     """A click log as counts of lists and of their items; made by `fultr.count` or `ClickLog.compact`.
 
     Lists come in the order of their query ids and rows in the order of their document ids, so that a log has
@@ -161,6 +165,14 @@ class Counts:
             cells=replace(self.cells, row=np.cumsum(was_shown)[self.cells.row] - 1),
             origin={**self.origin, NEVER_SHOWN: left_out},
         )
+
+    def with_complete_lists(self) -> Counts:
+        """Return the same counts, with the statement that each impression has rows for all its candidates.
+
+        To be made where impressions of a query differ since there were other candidates at the time, not
+        since others were left off the page. `origin` of the result says so.
+        """
+        return replace(self, origin={**self.origin, COMPLETE_LISTS: True})
 
     def _candidate_of_row(self) -> NDArray[np.int64]:
         """Return the first row with the same document in a list of the same candidates, in any context."""
@@ -320,6 +332,10 @@ class Counts:
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each item and position; see `frame_of_counts`."""
         return frame_of_counts(self)
+
+    def tables(self) -> Tables:
+        """Return what `describe` says as tables, which a notebook shows."""
+        return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:
         """Return what the log holds, by position and group, as plain values."""

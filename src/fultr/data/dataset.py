@@ -38,13 +38,14 @@ from fultr.data.ids import (
     unknown_group_name,
 )
 from fultr.errors import InputError
+from fultr.results import Displayed, Tables, summary_tables
 
 NOT_COLUMNS = ("feature_names", "group_names", "group_columns", "source", "category_names", "allows_missing")
 """The fields of a dataset that are no columns."""
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class RankingDataset:
+class RankingDataset(Displayed):
     """Lists of candidate items, of any lengths, with their features, groups and relevances.
 
     Rows of one list stand together; list i is `offsets[i]:offsets[i + 1]`. Arrays are taken as they are
@@ -314,6 +315,10 @@ class RankingDataset:
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each item; see `frame_of_lists`."""
         return frame_of_lists(self)
+
+    def tables(self) -> Tables:
+        """Return what `describe` says as tables, which a notebook shows."""
+        return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:
         """Return what the data holds, as plain values that can be printed or written as JSON."""

@@ -56,7 +56,7 @@ def as_features(
     try:
         given = np.asarray(values)
         if given.dtype.kind not in "fiub":
-            given = given.astype(np.float64)
+            given = given.astype(np.float64, casting="unsafe" if given.dtype.kind != "c" else "safe")
     except (TypeError, ValueError):
         problem = "features must be numbers, the same number of them in each row"
         raise InputError(problem, column="features") from None

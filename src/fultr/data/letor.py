@@ -338,6 +338,7 @@ def write_letor(data: RankingDataset, path: str | Path) -> None:
     """
     if data.relevance is None:
         raise InputError("there are no labels to write", file=path, column="relevance")
+    data.check_numeric("LETOR text")
     queries = pa.array([f"qid:{word}" for word in _query_words(data, path)], type=pa.string())
     heads = [pa.array(data.relevance).cast(pa.string()), queries.take(pa.array(data.list_of_row))]
     remarks = iter(_remarks(data, path))

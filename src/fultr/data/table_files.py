@@ -84,7 +84,11 @@ class Table:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_column_names(self.schema.names, self.file)
+        try:
+            names = self.schema.names
+        except UnicodeDecodeError:
+            raise InputError("the name of a column is not UTF-8 text", file=self.file) from None
+        check_column_names(names, self.file)
 
     @property
     def own_fields(self) -> list[pa.Field]:

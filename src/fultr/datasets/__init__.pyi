@@ -1,6 +1,6 @@
 from .german import german_credit
 from .group_rules import group_by
-from .load import LETOR_ENDINGS, load_dataset
+from .loading import LETOR_ENDINGS, load_dataset
 from .mslr import mslr
 from .studios import studios
 from .synthetic import synthetic

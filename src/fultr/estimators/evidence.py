@@ -246,19 +246,19 @@ class Evidence(Generic[Values]):
         self: Evidence[Tensor], dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> Evidence[Tensor]:
         """Return the same in another floating type, on another device, or both."""
-        place = self.weight.device if device is None else device
+        target = self.weight.device if device is None else device
         kind = self.weight.dtype if dtype is None else dtype
         return replace(
             self,
-            candidates=self.candidates.to(place),
-            weight=self.weight.to(place, kind),
-            impressions=self.impressions.to(place, kind),
-            shown=None if self.shown is None else self.shown.to(place, kind),
-            unseen_group=None if self.unseen_group is None else self.unseen_group.to(place),
+            candidates=self.candidates.to(target),
+            weight=self.weight.to(target, kind),
+            impressions=self.impressions.to(target, kind),
+            shown=None if self.shown is None else self.shown.to(target, kind),
+            unseen_group=None if self.unseen_group is None else self.unseen_group.to(target),
         )
 
     def to_torch(self: Evidence[NDArray[Any]], dtype: torch.dtype | None = None) -> Evidence[Tensor]:
-        """Return the same in tensors, of double precision unless told otherwise."""
+        """Return the same in tensors, of double precision unless another is asked for."""
         import torch
 
         return Evidence(
@@ -272,9 +272,11 @@ class Evidence(Generic[Values]):
 
     def in_arrays(self) -> Evidence[NDArray[Any]]:
         """Return the same in arrays, which share the memory of tensors on the CPU."""
-        known = self.candidates
+        candidates = self.candidates
         return Evidence(
-            candidates=Candidates(np.asarray(known.offsets), np.asarray(known.group), known.groups),
+            candidates=Candidates(
+                np.asarray(candidates.offsets), np.asarray(candidates.group), candidates.groups
+            ),
             weight=np.asarray(self.weight),
             impressions=np.asarray(self.impressions),
             shown=None if self.shown is None else np.asarray(self.shown),
@@ -293,8 +295,8 @@ class Evidence(Generic[Values]):
 def evidence_from_relevance(data: RankingDataset, *, dtype: torch.dtype | None = None) -> Evidence:
     """Take the merit of each item to be its relevance: full information (section 3.2).
 
-    M_q(d) = rel_{q,d}, and each list counts as one impression. Tensors are of double precision unless told
-    otherwise.
+    M_q(d) = rel_{q,d}, and each list counts as one impression. Tensors are of double precision unless `dtype`
+    says otherwise.
     """
     if data.relevance is None:
         raise InputError("the lists have no relevance to take merit from", column="relevance")

@@ -151,15 +151,15 @@ def list_disparity_bounds(exposure: Values, evidence: Evidence[Values]) -> tuple
     are `list_disparities` where all items were seen.
     """
     if evidence.unseen is None:
-        known = list_disparities(exposure, evidence)
-        return known, known
+        disparities = list_disparities(exposure, evidence)
+        return disparities, disparities
     unseen = evidence.unseen
     exposed = group_exposure(exposure, evidence) + unseen.sum_by_group(exposure)
     exposed, merit = of_one_type(exposed, group_merit(evidence))
     unknown = unseen.sum_by_group(evidence.weight * 0 + 1) * evidence.impressions[:, None]
-    known = _antisymmetric(exposed[..., :, None] * merit[..., None, :])
+    disparities = _antisymmetric(exposed[..., :, None] * merit[..., None, :])
     more = exposed[..., :, None] * of_one_type(unknown, exposed)[0][..., None, :]
-    return known - more.swapaxes(-1, -2), known + more
+    return disparities - more.swapaxes(-1, -2), disparities + more
 
 
 def disparity(exposure: Tensor, evidence: Evidence) -> Tensor:

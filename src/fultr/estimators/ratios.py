@@ -31,10 +31,10 @@ def ratio_of_sums_disparity(exposure: Tensor, evidence: Evidence) -> Tensor:
     finer = torch.promote_types(exposed.dtype, evidence.weight.dtype)
     sums = evidence.impressions.to(finer) @ exposed.to(finer)
     merit = group_merit(evidence).to(finer).sum(0)
-    known = merit > 0
-    ratio = sums / torch.where(known, merit, 1.0)
+    has_merit = merit > 0
+    ratio = sums / torch.where(has_merit, merit, 1.0)
     difference = ratio.unsqueeze(-1) - ratio.unsqueeze(-2)
-    return torch.where(known.unsqueeze(-1) & known, difference, 0.0)
+    return torch.where(has_merit.unsqueeze(-1) & has_merit, difference, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +74,9 @@ def inverse_merit_from_clicks(
     """
     candidates = Candidates.of(log.data)
     group = log.data.group[log.row_of_entry]
-    known = group >= 0
-    cell = log.impression_of_entry[known] * candidates.groups + group[known]
-    weights = log.ips_weights(position_bias, clip=clip)[known]
+    has_merit = group >= 0
+    cell = log.impression_of_entry[has_merit] * candidates.groups + group[has_merit]
+    weights = log.ips_weights(position_bias, clip=clip)[has_merit]
     size = (len(log), candidates.groups)
     merit = np.bincount(cell, weights=weights, minlength=size[0] * size[1]).astype(np.float64).reshape(size)
     sums = _inverse_by_list(merit, log.lists, len(log.data))

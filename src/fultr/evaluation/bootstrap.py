@@ -5,8 +5,9 @@ Lists and impressions of one query are alike, so that drawing them one by one wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,13 +15,27 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import checked_number, number_array, random_generator, whole_number, whole_numbers
 from fultr.errors import InputError
 
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
 Array = NDArray[np.float64]
+Columns: TypeAlias = "Array | csc_array"
+"""Sums of queries, (queries, m): an array, or a sparse one where most queries add nothing."""
 
 CELLS_A_BLOCK = 1 << 20
 """How many counts (resamples x queries) are held at a time, one resample at least."""
 
+LEAST_ERROR_SHARE = 0.25
+"""A resample is taken to know its standard error to this share of that of the data at least. Without it, a
+resample without the few queries that matter has next to no error and seems very far off: with 20 groups of
+which most pairs meet in 3 of 300 queries, bands were four times as wide as they need to be. With it, bands of
+all pairs that meet held in 96 to 100% of simulated logs at level 95%, with two or four groups as before."""
+
 COLUMNS_A_BLOCK = 1 << 10
 """How many quantities are worked on at a time: a thousand groups have half a million pairs."""
+
+ROUNDING_OF_SQUARES = 1e-12
+"""A variance that is less than this share of the squares it is a difference of consists of rounding."""
 
 LEAST_RELATIVE_ERROR = 1e-12
 """What varies less than this, relative to its size, varies by rounding only."""
@@ -42,6 +57,12 @@ class Resampled:
     error: Array
     means: Array
     errors: Array
+
+    def at(self, chosen: slice) -> Resampled:
+        """Return some of the quantities."""
+        return Resampled(
+            self.estimate[chosen], self.error[chosen], self.means[:, chosen], self.errors[:, chosen]
+        )
 
 
 def resampled_means(
@@ -96,26 +117,56 @@ def resampled_errors(
     error^2 = Q / (Q - 1) sum_q n_q (X_q - mean w_q)^2 / (sum_q n_q w_q)^2   for Q queries, n = 1 in the data
     """
     sums, totals = _sums_of_queries(contributions, weights, query_codes)
+    return resampled_sums(sums, totals, resamples, seed)
+
+
+def resampled_sums(
+    sums: Columns, totals: Array, resamples: int = 1000, seed: int | np.random.Generator = 0
+) -> Resampled:
+    """Return what `resampled_errors` does, from sums of queries: (queries, m), and their weights, (queries,).
+
+    Sums may be a sparse array of scipy, where most queries add nothing to most quantities.
+    """
     queries = totals.size
     if queries < 2:
         raise InputError("a standard error needs two queries at least", column="query_codes", value=queries)
-    estimate = sums.sum(axis=0) / totals.sum()
-    # relative to the estimate, so that large means with small errors lose no digits
-    apart = sums - estimate * totals[:, None]
+    estimate = np.asarray(sums.sum(axis=0)) / totals.sum()
+    # relative to the estimate, so that large means with small errors lose no digits; zeros must stay zeros
+    centre = estimate if isinstance(sums, np.ndarray) else np.zeros_like(estimate)
+    apart = sums - centre * totals[:, None] if isinstance(sums, np.ndarray) else sums
     square_totals = totals**2
-    means = np.empty((whole_number(resamples, "resamples", least=1), sums.shape[1]))
+    means = np.empty((whole_number(resamples, "resamples", least=1), estimate.size))
     errors = np.empty_like(means)
     for block, counts in _draws(queries, len(means), random_generator(seed)):
-        total = (counts @ totals)[:, None]
-        for some in _blocks_of_columns(apart):
-            own = apart[:, some]
+        total, squared_total = (counts @ totals)[:, None], (counts @ square_totals)[:, None]
+        for chosen in _blocks_of_columns(estimate.size):
+            own = apart[:, chosen]
             moved = counts @ own / total
-            variance = counts @ own**2 - 2 * moved * (counts @ (own * totals[:, None]))
-            variance += moved**2 * (counts @ square_totals)[:, None]
-            means[block, some] = estimate[some] + moved
-            errors[block, some] = np.sqrt(np.maximum(variance, 0.0) * queries / (queries - 1)) / total
-    error = np.sqrt((apart**2).sum(axis=0) * queries / (queries - 1)) / totals.sum()
+            variance = _variance(counts @ own**2, counts @ (own * totals[:, None]), moved, squared_total)
+            means[block, chosen] = _without_rounding(centre[chosen] + moved, centre[chosen])
+            errors[block, chosen] = np.sqrt(variance * queries / (queries - 1)) / total
+    moved = estimate - centre
+    ones = np.ones(queries)
+    variance = _variance(
+        ones @ apart**2, ones @ (apart * totals[:, None]), moved, np.asarray(square_totals.sum())
+    )
+    error = np.sqrt(variance * queries / (queries - 1)) / totals.sum()
     return Resampled(estimate, error, means, errors)
+
+
+def _without_rounding(means: Array, centre: Array) -> Array:
+    """Return means, 0 where a resample has no query that adds anything: a ratio to it is not defined."""
+    return np.where(np.abs(means) > LEAST_RELATIVE_ERROR * np.abs(centre), means, 0.0)
+
+
+def _variance(squares: Array, products: Array, mean: Array, squared_totals: Array) -> Array:
+    """Return sum_q n_q (X_q - mean w_q)^2, from the sums of n X^2, of n X w and of n w^2.
+
+    It is 0 where rounding alone is left: in a resample without any query that adds to a quantity.
+    """
+    positive = squares + mean**2 * squared_totals
+    variance = positive - 2 * mean * products
+    return np.where(variance > ROUNDING_OF_SQUARES * positive, variance, 0.0)
 
 
 def percentile_interval(samples: ArrayLike, level: float = 0.95) -> tuple[Array, Array]:
@@ -153,38 +204,72 @@ def simultaneous_intervals(
     level
         The probability of covering all of them.
     """
-    tail = checked_level(level)
-    if isinstance(samples, Resampled):
-        drawn, centre = samples.means, samples.estimate
-        error, errors = samples.error, samples.errors
-    else:
-        drawn, centre = _checked_samples(samples, estimate)
-        error, errors = drawn.std(axis=0, ddof=1), np.zeros_like(drawn)
-    furthest, width = np.zeros(len(drawn)), np.zeros(error.shape)
-    for some in _blocks_of_columns(drawn):
-        distance, width[some] = _distances(drawn[:, some], centre[some], error[some], errors[:, some])
-        np.maximum(furthest, distance.max(axis=1, initial=0.0), out=furthest)
-    reach = np.quantile(furthest, tail) * width
-    return centre - reach, centre + reach
+    bands = Bands(level, separate=False)
+    bands.add(samples if isinstance(samples, Resampled) else _as_resampled(samples, estimate))
+    return bands.together()
 
 
 def separate_intervals(samples: Resampled, level: float = 0.95) -> tuple[Array, Array]:
     """Return the interval of each quantity by itself, (low, high): `simultaneous_intervals` of it alone."""
-    tail, reach = checked_level(level), np.zeros(samples.error.shape)
-    for some in _blocks_of_columns(samples.means):
-        distance, width = _distances(
-            samples.means[:, some], samples.estimate[some], samples.error[some], samples.errors[:, some]
-        )
-        reach[some] = np.quantile(distance, tail, axis=0) * width
-    return samples.estimate - reach, samples.estimate + reach
+    bands = Bands(level)
+    bands.add(samples)
+    return bands.separate()
+
+
+class Bands:
+    """Intervals of many quantities, each by itself and all at once, from resamples of some at a time.
+
+    Parameters
+    ----------
+    level
+        The probability of covering a quantity, or all of them.
+    separate
+        Whether there are to be intervals of each quantity by itself, which take longer.
+    """
+
+    def __init__(self, level: float, *, separate: bool = True) -> None:
+        self._level = checked_level(level)
+        self._separate = separate
+        self._furthest: Array = np.zeros(0)
+        self._parts: list[tuple[Array, Array, Array]] = []
+
+    def add(self, drawn: Resampled) -> None:
+        """Add the resamples of further quantities, from the same draws of queries."""
+        if not self._parts:
+            self._furthest = np.zeros(len(drawn.means))
+        for chosen in _blocks_of_columns(drawn.estimate.size):
+            centre = drawn.estimate[chosen]
+            distance, width = _distances(
+                drawn.means[:, chosen], centre, drawn.error[chosen], drawn.errors[:, chosen]
+            )
+            np.maximum(self._furthest, distance.max(axis=1, initial=0.0), out=self._furthest)
+            reach = np.quantile(distance, self._level, axis=0) * width if self._separate else width
+            self._parts.append((centre, width, reach))
+
+    def together(self) -> tuple[Array, Array]:
+        """Return the band that holds all quantities at once, (low, high)."""
+        return self._ends(lambda width, _: np.quantile(self._furthest, self._level) * width)
+
+    def separate(self) -> tuple[Array, Array]:
+        """Return the interval of each quantity by itself, (low, high)."""
+        return self._ends(lambda _, reach: reach)
+
+    def _ends(self, reach_of: Callable[[Array, Array], Array]) -> tuple[Array, Array]:
+        if not self._parts:
+            return np.zeros(0), np.zeros(0)
+        centre, width, reach = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        apart = reach_of(width, reach)
+        return centre - apart, centre + apart
 
 
 def _distances(means: Array, centre: Array, error: Array, errors: Array) -> tuple[Array, Array]:
     """Return |mean - centre| / s of each resample, and the error; both are 0 where nothing varies."""
     varies = error > LEAST_RELATIVE_ERROR * np.abs(means).max(axis=0, initial=0.0)
-    known = np.where(varies, error, 1.0)
+    of_data = np.where(varies, error, 1.0)
     # a resample in which nothing varied does not know its error, and takes that of the data
-    unit = np.where(errors > LEAST_RELATIVE_ERROR * known, errors, known)
+    unit = np.where(
+        errors > LEAST_RELATIVE_ERROR * of_data, np.maximum(errors, LEAST_ERROR_SHARE * of_data), of_data
+    )
     distance = np.where(varies, np.abs(means - centre) / unit, 0.0)
     return distance, np.where(varies, error, 0.0)
 
@@ -214,8 +299,8 @@ def checked_level(level: object, column: str = "level") -> float:
     return checked_number(level, column, "must lie between 0 and 1", lambda given: 0 < given < 1)
 
 
-def _blocks_of_columns(columns: Array) -> Iterator[slice]:
-    for start in range(0, columns.shape[1], COLUMNS_A_BLOCK):
+def _blocks_of_columns(columns: int) -> Iterator[slice]:
+    for start in range(0, columns, COLUMNS_A_BLOCK):
         yield slice(start, start + COLUMNS_A_BLOCK)
 
 
@@ -230,7 +315,8 @@ def _draws(queries: int, resamples: int, rng: np.random.Generator) -> Iterator[t
         yield slice(start, start + size), times.reshape(size, queries).astype(np.float64)
 
 
-def _checked_samples(samples: ArrayLike, estimate: ArrayLike | None) -> tuple[Array, Array]:
+def _as_resampled(samples: ArrayLike, estimate: ArrayLike | None) -> Resampled:
+    """Return samples of which only the spread is known: all have the same standard error."""
     drawn = np.asarray(number_array(samples, "samples"), dtype=np.float64)
     if drawn.ndim != 2 or drawn.shape[0] < 2:
         problem = "must be resamples x quantities, with two resamples at least"
@@ -242,7 +328,7 @@ def _checked_samples(samples: ArrayLike, estimate: ArrayLike | None) -> tuple[Ar
     for name, values in (("samples", drawn), ("estimate", centre)):
         if not np.isfinite(values).all():
             raise InputError("must be finite", column=name)
-    return drawn, centre
+    return Resampled(centre, drawn.std(axis=0, ddof=1), drawn, np.zeros_like(drawn))
 
 
 def _sums_of_queries(

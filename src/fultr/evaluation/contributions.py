@@ -202,23 +202,23 @@ def contributions_of(
     for block in _blocks(lengths, CELLS_A_BLOCK // (tables.shape[0] + layout.groups**2)):
         chosen = torch.from_numpy(lists[block])
         rows = candidates.rows_of(chosen)
-        part = Evidence(
+        selected = Evidence(
             candidates.pick(chosen, rows),
             evidence.weight[rows],
             evidence.impressions[chosen],
             unseen_group=None if evidence.unseen_group is None else evidence.unseen_group[rows],
         )
-        weights = ranker.position_weights(rows.numpy(), part.candidates.offsets.numpy(), tables)
-        columns[block, :FIRST_GROUP] = _utility_columns(part, weights, tables[0], ideal=ideal)
-        columns[block, layout.merit] = group_merit(part).numpy()
+        weights = ranker.position_weights(rows.numpy(), selected.candidates.offsets.numpy(), tables)
+        columns[block, :FIRST_GROUP] = _utility_columns(selected, weights, tables[0], ideal=ideal)
+        columns[block, layout.merit] = group_merit(selected).numpy()
         if position_bias is not None:
-            exposure = group_exposure(weights[2], part)
-            columns[block, layout.exposure] = (part.impressions.unsqueeze(1) * exposure).numpy()
-            columns[block, layout.disparity] = pairs_of(list_disparities(weights[2], part))
-            low, high = list_disparity_bounds(weights[2], part)
+            exposure = group_exposure(weights[2], selected)
+            columns[block, layout.exposure] = (selected.impressions.unsqueeze(1) * exposure).numpy()
+            columns[block, layout.disparity] = pairs_of(list_disparities(weights[2], selected))
+            low, high = list_disparity_bounds(weights[2], selected)
             columns[block, layout.low], columns[block, layout.high] = pairs_of(low), pairs_of(high)
-            if part.unseen is not None:
-                hidden, most = unseen_columns(weights[2], part)
+            if selected.unseen is not None:
+                hidden, most = unseen_columns(weights[2], selected)
                 columns[block, layout.unseen_exposure], columns[block, layout.unknown] = hidden, most
     return Contributions(columns, evidence.impressions.numpy()[lists], lists, layout)
 
@@ -243,29 +243,29 @@ def _blocks(lengths: NDArray[np.int64], most: int) -> Iterator[slice]:
         start = stop
 
 
-def _utility_columns(part: Evidence, weights: Tensor, dcg_table: Array, *, ideal: bool) -> Array:
-    found = np.zeros((part.candidates.lists, FIRST_GROUP))
-    found[:, DCG], found[:, RANK] = list_utilities(weights[:2], part).numpy()
-    found[:, MERIT] = part.candidates.sum_by_list(part.weight).numpy()
+def _utility_columns(evidence: Evidence, weights: Tensor, dcg_table: Array, *, ideal: bool) -> Array:
+    columns = np.zeros((evidence.candidates.lists, FIRST_GROUP))
+    columns[:, DCG], columns[:, RANK] = list_utilities(weights[:2], evidence).numpy()
+    columns[:, MERIT] = evidence.candidates.sum_by_list(evidence.weight).numpy()
     if ideal:
         from fultr.policy import rank_positions
 
-        best = rank_positions(part.weight.numpy(), part.candidates.offsets.numpy())
-        most = utility_of_rankings(best, dcg_table, part).numpy()
-        found[:, WITH_RELEVANT] = most > 0
-        np.divide(found[:, DCG], most, out=found[:, NDCG], where=most > 0)
-    return found
+        best = rank_positions(evidence.weight.numpy(), evidence.candidates.offsets.numpy())
+        most = utility_of_rankings(best, dcg_table, evidence).numpy()
+        columns[:, WITH_RELEVANT] = most > 0
+        np.divide(columns[:, DCG], most, out=columns[:, NDCG], where=most > 0)
+    return columns
 
 
-def unseen_columns(exposure: Tensor | Array, part: Evidence[Any]) -> tuple[Array, Array]:
+def unseen_columns(exposure: Tensor | Array, evidence: Evidence[Any]) -> tuple[Array, Array]:
     """Return the exposure of items never seen, and the most merit they can have: (lists, groups)."""
-    part, exposure = part.in_arrays(), np.asarray(exposure)
-    if part.unseen is None:
-        nothing = np.zeros((part.candidates.lists, part.candidates.groups))
+    evidence, exposure = evidence.in_arrays(), np.asarray(exposure)
+    if evidence.unseen is None:
+        nothing = np.zeros((evidence.candidates.lists, evidence.candidates.groups))
         return nothing, nothing.copy()
-    impressions = part.impressions[:, None]
-    items = part.unseen.sum_by_group(np.ones_like(exposure))
-    return impressions * part.unseen.sum_by_group(exposure), impressions * items
+    impressions = evidence.impressions[:, None]
+    items = evidence.unseen.sum_by_group(np.ones_like(exposure))
+    return impressions * evidence.unseen.sum_by_group(exposure), impressions * items
 
 
 def pairs_of(disparities: Tensor | Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,16 +23,21 @@ from fultr.evaluation.contributions import (
     Layout,
     contributions_of,
 )
+from fultr.evaluation.exposure import (
+    exposure_ratio_bounds,
+    exposure_ratios,
+    exposure_to_move,
+    exposure_to_move_bounds,
+    interval_of_bounds,
+    ratio,
+)
 from fultr.evaluation.inputs import ScoringPolicy, checked_source, evidence_of, examination_of, ranker_of
-from fultr.evaluation.result import Evaluation, Interval
+from fultr.evaluation.result import PAIR_MEASURES, Evaluation, of_two_groups
 
 if TYPE_CHECKING:
     from fultr.expectation.exact import Accuracy
 
 Array = NDArray[np.float64]
-
-NO_MERIT = 1e-9
-"""So little merit stands for none, where something is divided by it."""
 
 
 def evaluate(
@@ -56,7 +60,7 @@ def evaluate(
     ----------
     policy
         What has `predict(data)`, a score for each row, and says whether it is `stochastic`: whether it draws
-        rankings from the Plackett-Luce model of the scores, or always ranks by falling score (ties in the
+        rankings from the Plackett-Luce model of the scores, or always ranks by descending score (ties in the
         order of the rows).
     data
         Lists with relevance, each counting as one impression; or a log of clicks, whose clicks
@@ -97,32 +101,32 @@ def evaluate(
     evidence = evidence_of(source, bias, noise)
     ranker = ranker_of(policy, lists, stochastic, accuracy)
     at = at if bias is None else bias.last_position(at)
-    found = contributions_of(evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance)
-    queries, means, layout = lists.query_codes[found.lists], found.means, found.layout
+    of_lists = contributions_of(
+        evidence, ranker, bias if lists.group_names else None, at, ideal=from_relevance
+    )
+    queries, means, layout = lists.query_codes[of_lists.lists], of_lists.means, of_lists.layout
     exposure, merit, measures = means[layout.exposure], means[layout.merit], _measures(means, layout)
+    bounds = _intervals(of_lists, queries, intervals, resamples, rng)
     return Evaluation(
         dcg=float(measures["dcg"]),
         ndcg=float(measures["ndcg"]) if from_relevance else None,
         average_rank=float(measures["average_rank"]),
-        disparity=_as_held(measures["disparity"]),
+        disparities=measures["disparities"],
         disparity_squared=float(np.sum(means[layout.disparity] ** 2)),
-        ratio_of_sums_disparity=_as_held(_ratio_of_sums(exposure, merit)),
-        exposure_ratio=_as_held(measures["exposure_ratio"]),
+        ratio_of_sums_disparities=_ratio_of_sums(exposure, merit),
+        exposure_ratios=measures["exposure_ratios"],
         exposure_to_move=float(measures["exposure_to_move"]),
         exposure=_by_name(lists.group_names, exposure),
         merit=_by_name(lists.group_names, merit),
-        intervals={
-            name: interval
-            for name, interval in _intervals(found, queries, intervals, resamples, rng).items()
-            if from_relevance or name != "ndcg"
-        },
+        intervals=_of_numbers(bounds, ndcg=from_relevance),
+        pair_intervals={name: ends for name, ends in bounds.items() if ends[0].ndim},
         level=None if intervals is None else float(intervals),
         at=None if at is None else int(at),
         stochastic=ranker.stochastic,
         source="relevance" if from_relevance else "clicks",
-        lists=int(found.lists.size),
+        lists=int(of_lists.lists.size),
         queries=int(np.unique(queries).size),
-        impressions=round(found.total),
+        impressions=round(of_lists.total),
         empties_dropped=evidence.empties_dropped,
         never_seen=_never_seen(evidence, lists.group_names),
     )
@@ -130,12 +134,12 @@ def evaluate(
 
 def _never_seen(evidence: Evidence, names: tuple[str, ...]) -> dict[str, float]:
     """Return the share of each group's candidates that nobody could see, of the groups that have any."""
-    known = evidence.in_arrays()
-    if known.unseen is None:
+    in_arrays = evidence.in_arrays()
+    if in_arrays.unseen is None:
         return {}
     hidden, seen = (
         np.bincount(candidates.group[candidates.group >= 0], minlength=len(names))
-        for candidates in (known.unseen, known.candidates)
+        for candidates in (in_arrays.unseen, in_arrays.candidates)
     )
     return {
         name: int(hidden[code]) / int(hidden[code] + seen[code])
@@ -158,76 +162,26 @@ def _measures(means: Array, layout: Layout) -> dict[str, Array]:
     exposure, merit = means[..., layout.exposure], means[..., layout.merit]
     return {
         "dcg": means[..., DCG],
-        "ndcg": _ratio(means[..., NDCG], means[..., WITH_RELEVANT]),
-        "average_rank": _ratio(means[..., RANK], means[..., MERIT]),
-        "disparity": _matrix(means[..., layout.disparity], layout.groups),
-        "exposure_ratio": exposure_ratios(exposure, merit),
+        "ndcg": ratio(means[..., NDCG], means[..., WITH_RELEVANT]),
+        "average_rank": ratio(means[..., RANK], means[..., MERIT]),
+        "disparities": _matrix(means[..., layout.disparity], layout.groups),
+        "exposure_ratios": exposure_ratios(exposure, merit),
         "exposure_to_move": exposure_to_move(exposure, merit),
     }
 
 
-def exposure_ratios(exposure: Array, merit: Array) -> Array:
-    """Return how many times the exposure for each unit of merit of group j group i has.
-
-    R_ij = (Exp(G_i) / M(G_i)) / (Exp(G_j) / M(G_j)), from (..., groups) to (..., groups, groups)
-
-    It is 1 where both have the exposure that their merit asks for, and NaN where one has no merit or the
-    second no exposure.
-    """
-    worth = _ratio(exposure, merit)
-    return _ratio(worth[..., :, None], worth[..., None, :])
-
-
-def exposure_to_move(exposure: Array, merit: Array) -> Array:
-    """Return the share of all exposure that would have to go to other groups to be in proportion to merit.
-
-    (1/2) sum_i |Exp(G_i) / sum_j Exp(G_j) - M(G_i) / sum_j M(G_j)|, from (..., groups) to (...)
-    """
-    exposed = _ratio(exposure, exposure.sum(axis=-1, keepdims=True))
-    deserved = _ratio(merit, merit.sum(axis=-1, keepdims=True))
-    return np.asarray(np.abs(exposed - deserved).sum(axis=-1) / 2)
-
-
-def exposure_ratio_bounds(exposure: Array, merit: Array, unknown: Array) -> tuple[Array, Array]:
-    """Return between what R_ij lies if group g has up to `unknown` more merit: (..., groups) each.
-
-    `exposure` is that of all items of a group. A group that may have no merit leaves no upper bound.
-    """
-    least = np.maximum(merit, NO_MERIT)
-    most = np.maximum(merit, 0) + unknown
-    lowest, highest = _ratio(exposure, most), exposure / least
-    low = _ratio(lowest[..., :, None], highest[..., None, :])
-    return low, _ratio(highest[..., :, None], lowest[..., None, :])
-
-
-def exposure_to_move_bounds(exposure: Array, merit: Array, unknown: Array) -> tuple[Array, Array]:
-    """Return between what the share of exposure to move lies if groups have up to `unknown` more merit.
-
-    The merit share of a group lies between that without more of its own, and all of others', and that with
-    all of its own alone. It is as far from the exposure share as the nearest and as the farthest of these.
-    """
-    known = np.maximum(merit, 0)
-    others = known.sum(axis=-1, keepdims=True) - known
-    low = _ratio(known, known + others + unknown.sum(axis=-1, keepdims=True) - unknown)
-    high = _ratio(known + unknown, known + unknown + others)
-    share = _ratio(exposure, exposure.sum(axis=-1, keepdims=True))
-    nearest = np.maximum(np.maximum(low - share, share - high), 0)
-    farthest = np.maximum(np.abs(share - low), np.abs(share - high))
-    return nearest.max(axis=-1), np.minimum(farthest.sum(axis=-1) / 2, 1.0)
-
-
 def _intervals(
-    found: Contributions,
+    contributions: Contributions,
     queries: NDArray[np.int64],
     level: float | None,
     resamples: int,
     rng: np.random.Generator,
-) -> dict[str, Interval]:
+) -> dict[str, tuple[Array, Array]]:
     """Return low and high of each measure, none without a level."""
     if level is None:
         return {}
-    layout = found.layout
-    means = resampled_means(found.columns, found.impressions, queries, resamples, rng)
+    layout = contributions.layout
+    means = resampled_means(contributions.columns, contributions.impressions, queries, resamples, rng)
     if np.unique(queries).size < 2:  # one query drawn again and again says nothing of others
         means = np.full_like(means, np.nan)
     bounds = {name: percentile_interval(samples, level) for name, samples in _measures(means, layout).items()}
@@ -236,24 +190,23 @@ def _intervals(
         least = _matrix(percentile_interval(means[:, layout.low], level)[0], layout.groups)
         most = _matrix(percentile_interval(means[:, layout.high], level)[1], layout.groups)
         upper = np.triu(np.ones_like(least, dtype=np.bool_))
-        bounds["disparity"] = np.where(upper, least, most), np.where(upper, most, least)
+        bounds["disparities"] = np.where(upper, least, most), np.where(upper, most, least)
         exposure = means[:, layout.exposure] + means[:, layout.unseen_exposure]
         given = exposure, means[:, layout.merit], means[:, layout.unknown]
-        for name, ends in (
-            ("exposure_ratio", exposure_ratio_bounds(*given)),
-            ("exposure_to_move", exposure_to_move_bounds(*given)),
-        ):
-            low, high = (percentile_interval(end, level)[number] for number, end in enumerate(ends))
-            bounds[name] = low, np.where(high < 1 / NO_MERIT, high, np.inf)
-    return {
-        name: (_as_held(low), _as_held(high)) if low.ndim else (float(low), float(high))
-        for name, (low, high) in bounds.items()
-    }
+        bounds["exposure_ratios"] = interval_of_bounds(exposure_ratio_bounds(*given), level)
+        bounds["exposure_to_move"] = interval_of_bounds(exposure_to_move_bounds(*given), level)
+    return bounds
 
 
-def _ratio(numerator: Array, denominator: Array) -> Array:
-    known = denominator > 0
-    return np.asarray(np.where(known, numerator / np.where(known, denominator, 1.0), math.nan))
+def _of_numbers(bounds: dict[str, tuple[Array, Array]], *, ndcg: bool) -> dict[str, tuple[float, float]]:
+    """Return the intervals of single numbers; of two groups, those of their pair too."""
+    chosen = {name: ends for name, ends in bounds.items() if not ends[0].ndim and (ndcg or name != "ndcg")}
+    intervals = {name: (float(low), float(high)) for name, (low, high) in chosen.items()}
+    for name, matrix in PAIR_MEASURES.items():
+        if matrix in bounds and bounds[matrix][0].shape == (2, 2):
+            low, high = bounds[matrix]
+            intervals[name] = of_two_groups(low), of_two_groups(high)
+    return intervals
 
 
 def _matrix(pairs: Array, groups: int) -> Array:
@@ -266,14 +219,9 @@ def _matrix(pairs: Array, groups: int) -> Array:
 
 
 def _ratio_of_sums(exposure: Array, merit: Array) -> Array:
-    known = merit > 0
-    ratio = exposure / np.where(known, merit, 1.0)
-    return np.where(known[:, None] & known, ratio[:, None] - ratio, 0.0)
-
-
-def _as_held(matrix: Array) -> float | Array:
-    """Return D_01 of two groups, and the whole matrix of any other number."""
-    return float(matrix[0, 1]) if matrix.shape == (2, 2) else matrix
+    has_merit = merit > 0
+    ratio = exposure / np.where(has_merit, merit, 1.0)
+    return np.where(has_merit[:, None] & has_merit, ratio[:, None] - ratio, 0.0)
 
 
 def _by_name(names: tuple[str, ...], values: Array) -> dict[str, float]:

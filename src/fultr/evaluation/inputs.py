@@ -54,16 +54,18 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
 
     They are as asked for, or else as the policy says of itself.
     """
-    from fultr.expectation.race import refuse_unusable_scores
+    from fultr.expectation.race import check_scores
 
     predict = getattr(policy, "predict", None)
     if not callable(predict):
         problem = "a policy must have a method predict(data) that returns a score for each row"
         raise InputError(problem, column="policy", value=policy)
     drawn = getattr(policy, "stochastic", None) if stochastic is None else stochastic
-    known = getattr(policy, "position_probabilities", None)
-    if known is not None and stochastic is None:
-        return Ranker(np.zeros(lists.rows), True, accuracy, _checked_probabilities(known(lists), lists))
+    probabilities = getattr(policy, "position_probabilities", None)
+    if probabilities is not None and stochastic is None:
+        return Ranker(
+            np.zeros(lists.rows), True, accuracy, _checked_probabilities(probabilities(lists), lists)
+        )
     if not isinstance(drawn, (bool, np.bool_)):
         problem = "must be True or False, or left out for a policy that says by its own `stochastic`"
         raise InputError(problem, column="stochastic", value=drawn)
@@ -74,7 +76,7 @@ def ranker_of(policy: object, lists: RankingDataset, stochastic: bool | None, ac
     if scores.shape != (lists.rows,):
         problem = f"predict must return one score for each of {lists.rows} rows"
         raise InputError(problem, column="policy", value=scores.shape)
-    refuse_unusable_scores(scores)
+    check_scores(scores)
     return Ranker(scores, bool(drawn), accuracy)
 
 
@@ -103,15 +105,15 @@ def examination_of(
     """
     carried = source.position_bias
     fitted, given = getattr(policy, "position_bias_", None), getattr(policy, "position_bias", None)
-    found = next((bias for bias in (asked, carried, fitted, given) if bias is not None), None)
+    chosen_bias = next((bias for bias in (asked, carried, fitted, given) if bias is not None), None)
     if asked is None and carried is None and not source.has_own_weights:
         warn_of_mean(policy)
-    if isinstance(found, PositionBias):
-        return source.on_page(found, depth)
-    if found is None and not source.data.group_names and source.has_own_weights:
+    if isinstance(chosen_bias, PositionBias):
+        return source.on_page(chosen_bias, depth)
+    if chosen_bias is None and not source.data.group_names and source.has_own_weights:
         return None
     problem = "exposure needs the examination of positions; give one, such as PositionBias.power(1.0)"
-    raise InputError(problem, column="position_bias", value=found)
+    raise InputError(problem, column="position_bias", value=chosen_bias)
 
 
 def evidence_of(

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fultr.results import Result, Tables
+
 Array = NDArray[np.float64]
-Interval = tuple[float | Array, float | Array]
-"""Low and high; matrices for a measure that is one."""
+GROUP_MEASURES = ("exposure", "merit", "exposure_share", "merit_share", "exposure_per_merit")
+PAIR_MEASURES = {
+    "disparity": "disparities",
+    "ratio_of_sums_disparity": "ratio_of_sums_disparities",
+    "exposure_ratio": "exposure_ratios",
+}
+"""Measures of a pair of groups, and the matrices that have those of all pairs."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation:
+class Evaluation(Result):
     """Utility and fairness of a policy. Means are over impressions; from relevances each list is one.
 
     Attributes
@@ -27,25 +36,27 @@ class Evaluation:
         None from clicks, which do not tell what the best ranking of an impression was.
     average_rank
         sum rel_d E[rank] / sum rel_d; with `at`, of min(rank, at + 1). NaN without relevance.
-    disparity
-        D_01 for two groups, above 0 where the first has more exposure than its merit asks for beside the
-        second; for another number of groups the antisymmetric matrix of D_ij.
+    disparities
+        The antisymmetric matrix of D_ij, above 0 where group i has more exposure than its merit asks for
+        beside group j; whatever the number of groups. `disparity` is D_01 of two groups.
     disparity_squared
         The sum of squares of D_ij over pairs of groups.
-    ratio_of_sums_disparity
-        D', the difference of exposure for each unit of merit, in the form of `disparity`; 0 for a pair of
-        groups that do not both have merit.
-    exposure_ratio
-        How many times the exposure for each unit of merit of the second group the first has, in the form of
-        `disparity`; 1 is fair. NaN where a group has no merit.
+    ratio_of_sums_disparities
+        The matrix of D', the differences of exposure for each unit of merit; 0 for a pair of groups that do
+        not both have merit. `ratio_of_sums_disparity` is that of two groups.
+    exposure_ratios
+        The matrix of how many times the exposure for each unit of merit of group j group i has; 1 is fair,
+        NaN where a group has no merit. `exposure_ratio` is that of two groups.
     exposure_to_move
         The share of all exposure that would have to go to other groups to be in proportion to merit.
     exposure, merit
         The mean exposure and merit of each group, by name.
     intervals
-        Low and high of "dcg", "ndcg" (if there is one), "average_rank", "disparity", "exposure_ratio" and
-        "exposure_to_move", each in the form of the measure; NaN where there is one query only. Empty if none
-        were asked for. Those of the last three hold whatever the merit of candidates that nobody could see.
+        Low and high of "dcg", "ndcg" (if there is one), "average_rank" and "exposure_to_move", and of two
+        groups "disparity" and "exposure_ratio"; NaN where there is one query only. Empty if none were asked
+        for. Those of the last three hold whatever the merit of candidates that nobody could see.
+    pair_intervals
+        The same of "disparities" and "exposure_ratios", as matrices.
     level
         The confidence level of the intervals, each by itself.
     at, stochastic, source
@@ -64,14 +75,15 @@ class Evaluation:
     dcg: float
     ndcg: float | None
     average_rank: float
-    disparity: float | Array
+    disparities: Array
     disparity_squared: float
-    ratio_of_sums_disparity: float | Array
-    exposure_ratio: float | Array
+    ratio_of_sums_disparities: Array
+    exposure_ratios: Array
     exposure_to_move: float
     exposure: dict[str, float]
     merit: dict[str, float]
-    intervals: dict[str, Interval]
+    intervals: dict[str, tuple[float, float]]
+    pair_intervals: dict[str, tuple[Array, Array]]
     level: float | None
     at: int | None
     stochastic: bool
@@ -82,10 +94,35 @@ class Evaluation:
     empties_dropped: bool = False
     never_seen: dict[str, float] = field(default_factory=dict)
 
+    derived = (
+        "groups",
+        "disparity",
+        "ratio_of_sums_disparity",
+        "exposure_ratio",
+        "exposure_share",
+        "merit_share",
+        "exposure_per_merit",
+    )
+
     @property
     def groups(self) -> tuple[str, ...]:
         """The names of the groups, in the order of the rows of a matrix of disparities."""
         return tuple(self.exposure)
+
+    @property
+    def disparity(self) -> float:
+        """D_01 of two groups; NaN if there are not two, of which `disparities` has all pairs."""
+        return of_two_groups(self.disparities)
+
+    @property
+    def ratio_of_sums_disparity(self) -> float:
+        """D' of two groups; NaN if there are not two."""
+        return of_two_groups(self.ratio_of_sums_disparities)
+
+    @property
+    def exposure_ratio(self) -> float:
+        """The ratio of exposure for each unit of merit of two groups; NaN if there are not two."""
+        return of_two_groups(self.exposure_ratios)
 
     @property
     def exposure_share(self) -> dict[str, float]:
@@ -104,38 +141,38 @@ class Evaluation:
             name: self.exposure[name] / merit if merit > 0 else math.nan for name, merit in self.merit.items()
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON; what is not a number becomes None."""
-        return {
-            "source": self.source,
-            "stochastic": self.stochastic,
-            "at": self.at,
-            "lists": self.lists,
-            "queries": self.queries,
-            "impressions": self.impressions,
-            "empties_dropped": self.empties_dropped,
-            "groups": list(self.groups),
-            "dcg": _plain(self.dcg),
-            "ndcg": _plain(self.ndcg),
-            "average_rank": _plain(self.average_rank),
-            "disparity": _plain(self.disparity),
-            "disparity_squared": _plain(self.disparity_squared),
-            "ratio_of_sums_disparity": _plain(self.ratio_of_sums_disparity),
-            "exposure_ratio": _plain(self.exposure_ratio),
-            "exposure_to_move": _plain(self.exposure_to_move),
-            "exposure": _plain(self.exposure),
-            "merit": _plain(self.merit),
-            "exposure_share": _plain(self.exposure_share),
-            "merit_share": _plain(self.merit_share),
-            "exposure_per_merit": _plain(self.exposure_per_merit),
-            "never_seen": _plain(self.never_seen),
-            "level": self.level,
-            "intervals": _plain(self.intervals),
-        }
+    def tables(self) -> Tables:
+        """Return the measures, and what each group has."""
+        cut = "" if self.at is None else f"@{self.at}"
+        rows = [
+            _row(f"{name}{cut}", getattr(self, name), self.intervals.get(name))
+            for name in ("dcg", "ndcg", "average_rank")
+            if getattr(self, name) is not None
+        ]
+        rows += [_row(f"{name} ({pair})", *values) for name, pair, *values in self._of_pairs()]
+        if self.groups:
+            rows.append(_row("disparity_squared", self.disparity_squared, None))
+            interval = self.intervals.get("exposure_to_move")
+            rows.append(_row("exposure_to_move", self.exposure_to_move, interval))
+        of_groups = {name: getattr(self, name) for name in GROUP_MEASURES}
+        groups = [
+            {"group": group, **{name: values[group] for name, values in of_groups.items()}}
+            for group in self.groups
+        ]
+        return {"measures": rows, "groups": groups}
+
+    def _of_pairs(self) -> Iterator[tuple[str, str, Any, Any]]:
+        """Yield the name of a measure, the pair of groups, the value and its interval."""
+        for first, second in combinations(range(len(self.groups)), 2):
+            pair = f"{self.groups[first]}, {self.groups[second]}"
+            for name, matrix in PAIR_MEASURES.items():
+                interval = self.pair_intervals.get(matrix)
+                bounds = None if interval is None else tuple(float(one[first, second]) for one in interval)
+                yield name, pair, float(getattr(self, matrix)[first, second]), bounds
 
     def __repr__(self) -> str:
         ndcg = "" if self.ndcg is None else f", ndcg {self.ndcg:.4f}"
-        if isinstance(self.disparity, float):
+        if len(self.groups) == 2:
             disparity = f"disparity {self.disparity:.4f}"
         else:
             disparity = f"disparity_squared {self.disparity_squared:.4g}"
@@ -155,7 +192,7 @@ class Evaluation:
         ):
             if value is not None:
                 lines.append(_line(label, value, self.intervals.get(name)))
-        lines += self._disparity_lines()
+        lines += [f"{_line(name, *values)} ({pair})" for name, pair, *values in self._of_pairs()]
         lines.append(_line("disparity_squared", self.disparity_squared))
         if len(self.groups) > 1:
             interval = self.intervals.get("exposure_to_move")
@@ -169,28 +206,15 @@ class Evaluation:
             lines.append(f"[low, high]: intervals of level {self.level:g}, each by itself")
         return "\n".join(lines)
 
-    def _disparity_lines(self) -> list[str]:
-        """Return a line for each pair of groups."""
-        found = []
-        for first in range(len(self.groups)):
-            for second in range(first + 1, len(self.groups)):
-                pair = f" ({self.groups[first]}, {self.groups[second]})"
-                for name, value in (
-                    ("disparity", self.disparity),
-                    ("ratio_of_sums_disparity", self.ratio_of_sums_disparity),
-                    ("exposure_ratio", self.exposure_ratio),
-                ):
-                    interval = self.intervals.get(name)
-                    bounds = (
-                        None if interval is None else tuple(_entry(one, first, second) for one in interval)
-                    )
-                    found.append(_line(name, _entry(value, first, second), bounds) + pair)
-        return found
+
+def of_two_groups(matrix: Array) -> float:
+    """Return what a matrix of pairs of groups says of two groups; NaN if there are not two."""
+    return float(matrix[0, 1]) if matrix.shape == (2, 2) else math.nan
 
 
-def _entry(values: float | Array, first: int, second: int) -> float:
-    """Return what holds for a pair of groups; of two groups there is only one pair."""
-    return values if isinstance(values, float) else float(values[first, second])
+def _row(name: str, value: float, interval: tuple[Any, ...] | None) -> dict[str, Any]:
+    low, high = (None, None) if interval is None else interval
+    return {"measure": name, "value": value, "low": low, "high": high}
 
 
 def _line(name: str, value: float, interval: tuple[Any, ...] | None = None) -> str:
@@ -198,19 +222,19 @@ def _line(name: str, value: float, interval: tuple[Any, ...] | None = None) -> s
     return f"  {name:<24}{value:>10.4g}{bounds}"
 
 
-def _table(found: Evaluation) -> list[str]:
+def _table(evaluation: Evaluation) -> list[str]:
     columns = {
-        "exposure": found.exposure,
-        "merit": found.merit,
-        "exposure share": found.exposure_share,
-        "merit share": found.merit_share,
-        "exposure/merit": found.exposure_per_merit,
+        "exposure": evaluation.exposure,
+        "merit": evaluation.merit,
+        "exposure share": evaluation.exposure_share,
+        "merit share": evaluation.merit_share,
+        "exposure/merit": evaluation.exposure_per_merit,
     }
-    if not found.groups:
+    if not evaluation.groups:
         return []
-    width = max(len(name) for name in (*found.groups, "group")) + 2
+    width = max(len(name) for name in (*evaluation.groups, "group")) + 2
     lines = [f"  {'group':<{width}}" + "".join(f"{name:>16}" for name in columns)]
-    for group in found.groups:
+    for group in evaluation.groups:
         lines.append(
             f"  {group:<{width}}" + "".join(f"{values[group]:>16.4g}" for values in columns.values())
         )
@@ -220,14 +244,3 @@ def _table(found: Evaluation) -> list[str]:
 def _shares(of_groups: dict[str, float]) -> dict[str, float]:
     total = sum(of_groups.values())
     return {name: value / total if total > 0 else math.nan for name, value in of_groups.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Turn arrays into lists and numbers that JSON does not know into None."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -70,7 +70,7 @@ def expected_weights(
     """
     weights = position_weights(tables)
     places, starts = _places(scores, offsets, lengths)
-    _refuse_long_lists(starts, weights)
+    _check_list_length(starts, weights)
     one_of(estimator, "estimator", "exact", "reinforce", "plrank")
     one_of(accuracy, "accuracy", "single", "double")
     flat = scores.reshape(-1)[places]
@@ -104,7 +104,7 @@ def value_and_gradient(
     given = np.asarray(scores, dtype=np.float64)
     weights, rows = position_weights(tables), given.shape[-1]
     starts = _as_offsets(offsets, rows)
-    _refuse_long_lists(starts, weights)
+    _check_list_length(starts, weights)
     known = np.asarray(item_weights, dtype=np.float64)
     upstream, shape = known, (weights.shape[0], *given.shape)
     if known.shape != shape:
@@ -222,7 +222,7 @@ def _numbers(values: Tensor) -> Array:
     return np.asarray(values.detach().to(torch.float64).numpy())
 
 
-def _refuse_long_lists(offsets: Lists, tables: Array) -> None:
+def _check_list_length(offsets: Lists, tables: Array) -> None:
     longest = int(np.diff(offsets).max(initial=0))
     if longest > tables.shape[1]:
         problem = f"a list has {longest} items, but there are weights for {tables.shape[1]} positions only"

@@ -116,7 +116,7 @@ def levels_and_spreads(
     scores: NDArray[np.float64], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return centred scores, and for each list how far the lowest is below 0."""
-    refuse_unusable_scores(scores)
+    check_scores(scores)
     given, starts = for_kernel(scores, np.float64), for_kernel(offsets, np.int64)
     levels, spreads = np.empty(scores.size), np.zeros(starts.size - 1)
     threads = 1 + scores.size // WORTH_A_THREAD
@@ -124,7 +124,7 @@ def levels_and_spreads(
     return levels, spreads
 
 
-def refuse_unusable_scores(scores: NDArray[np.float64]) -> None:
+def check_scores(scores: NDArray[np.float64]) -> None:
     """Raise if a score is not a finite number."""
     wrong = np.flatnonzero(~np.isfinite(scores))
     if wrong.size:

@@ -41,7 +41,7 @@ def sampled_values(
     values
         (functions, rows).
     """
-    _refuse_short_tables(tables, offsets)
+    _check_table_length(tables, offsets)
     values = np.zeros((tables.shape[0], order.shape[1]))
     rankings = np.ascontiguousarray(order, dtype=np.int32)
     starts, weights = for_kernel(offsets, np.int64), for_kernel(tables, np.float64)
@@ -139,7 +139,7 @@ def _gradient(
     upstream: NDArray[np.float64],
     order: NDArray[np.int32],
 ) -> NDArray[np.float64]:
-    _refuse_short_tables(tables, offsets)
+    _check_table_length(tables, offsets)
     rows = int(offsets[-1])
     if upstream.shape != (tables.shape[0], rows):
         raise InputError(
@@ -161,7 +161,7 @@ def _over_lists(
     over_threads(kernel, np.arange(offsets.size - 1), 1 + order.size // WORTH_A_THREAD, *arguments)
 
 
-def _refuse_short_tables(tables: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+def _check_table_length(tables: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
     longest = int(np.diff(offsets).max(initial=0))
     if tables.ndim != 2 or tables.shape[1] < longest:
         raise InputError(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data import ClickLog, Counts, RankingDataset
 from fultr.errors import InputError
@@ -14,8 +16,34 @@ from fultr.experiments.methods import LEARN_FROM_CLICKS, METHODS, method_called
 from fultr.experiments.runs import Row, measures
 from fultr.experiments.worlds import World
 from fultr.plots import Curve, Panel, draw_panels
+from fultr.results import Displayed, Tables, frame_of, to_plain
 from fultr.training.ranker import TrainableRanker
 from fultr.training.sources import lists_with_groups, noise_of, position_bias_of, with_validation
+
+
+class Comparison(list[Row], Displayed):
+    """The policies of several methods, a row for each; see `compare`."""
+
+    def tables(self) -> Tables:
+        """Return the policies, and what was measured of them."""
+        return {"policies": list(self)}
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the policies as a polars frame."""
+        return frame_of(self.tables())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policies as plain values for JSON."""
+        content: dict[str, Any] = to_plain({"policies": list(self)})
+        return content
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw DCG against disparity on the test lists, a curve for each method, into a file."""
+        return draw_comparison(self, path)
+
+    def __repr__(self) -> str:
+        methods = ", ".join(dict.fromkeys(row["method"] for row in self))
+        return f"<Comparison: {len(self)} policies of {methods}>"
 
 
 def compare(
@@ -31,7 +59,7 @@ def compare(
     valid_share: float = 0.2,
     seed: int = 0,
     say: Callable[[str], None] = lambda _line: None,
-) -> list[Row]:
+) -> Comparison:
     """Train methods on the same clicks, each for all its trade-offs, and measure them on labelled lists.
 
     Parameters
@@ -55,10 +83,11 @@ def compare(
 
     Returns
     -------
-    list of dict
-        For each trained policy its method, trade-off, and what `fultr.evaluate` says of it, with intervals:
-        DCG, disparity (with its sign for two groups, else the root of the sum of squares, which has none),
-        exposure ratio (of two groups) and exposure to move. DCG for each relevant item stands beside them.
+    Comparison
+        A list. For each trained policy its method, trade-off, and what `fultr.evaluate` says of it, with
+        intervals: DCG, disparity (with its sign for two groups, else the root of the sum of squares, which
+        has none), exposure ratio (of two groups) and exposure to move. DCG for each relevant item stands
+        beside them.
     """
     if test.relevance is None:
         raise InputError("methods are compared on lists with relevance", column="relevance")
@@ -87,22 +116,19 @@ def compare(
         for trade_off, policy in method.train(world, method.trade_offs):
             row = {"method": name, "knob": method.knob, "trade_off": float(trade_off)}
             rows.append({**row, **measures(policy, lists, world, "test"), **_measured(policy, world, seed)})
-    return rows
+    return Comparison(rows)
 
 
 def _measured(policy: TrainableRanker, world: World, seed: int) -> Row:
     """Return the measures of an evaluation on the test lists, each with low and high."""
     found = evaluate(policy, world.test, position_bias=world.position_bias, at=world.top_k, seed=seed)
-    values: dict[str, Any] = {"dcg": found.dcg, "disparity": found.disparity}
-    if isinstance(found.disparity, float):
-        values["exposure_ratio"] = found.exposure_ratio
-    else:
-        values["disparity"] = found.disparity_squared**0.5
+    values: dict[str, Any] = {"dcg": found.dcg, "disparity": found.disparity_squared**0.5}
+    if len(found.groups) == 2:
+        values |= {"disparity": found.disparity, "exposure_ratio": found.exposure_ratio}
     row: Row = {}
     for name, value in {**values, "exposure_to_move": found.exposure_to_move}.items():
-        low, high = found.intervals[name]
-        known = isinstance(low, float)
-        row |= {name: value, f"{name}_low": low if known else None, f"{name}_high": high if known else None}
+        low, high = found.intervals.get(name, (None, None))
+        row |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return row
 
 

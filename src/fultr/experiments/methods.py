@@ -148,7 +148,7 @@ def _post_processed(make: Callable[..., Any], knob: str, **settings: Any) -> Any
                 ranker.fit(world.log, valid=world.valid)
                 trained = ranker
             else:
-                ranker.adopt_from(trained)
+                ranker.copy_trained(trained)
             yield value, ranker
 
     return train

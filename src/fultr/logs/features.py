@@ -205,7 +205,8 @@ def _column_of(name: str, present: Sequence[str], expected: Sequence[str], file:
         both = "' and '".join(columns)
         problem = f"'{both}' both could be this feature of the policy; leave one of them out"
         raise InputError(problem, file=file, column=name)
-    return name
+    has_prefix = any(column.startswith(FEATURE_PREFIX) for column in present)
+    return FEATURE_PREFIX + bare if has_prefix and not columns else name
 
 
 def with_features(

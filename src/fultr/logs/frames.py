@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -33,19 +34,44 @@ CLICK_COLUMNS = {"impression_id", "click"}
 class GivenItems(NamedTuple):
     """Items to score or to rank, with the features that a policy knows.
 
-    `order` is the index, in what was given, of each row of the data; None if they are the same.
+    `order` is the index, in what was given, of each row of the data; None if they are the same. `frame` is
+    what was given, if it was a frame.
     """
 
     data: RankingDataset
     order: NDArray[np.int64] | None = None
+    frame: Any = None
 
-    def as_given(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of the rows of the data (on the last axis) in the order of what was given."""
+    def as_given(self, values: NDArray[Any], name: str) -> Any:
+        """Return values of the rows of the data (on the last axis) in the order of what was given.
+
+        For a frame they are a series of its kind, and a frame of `name_1`, `name_2`, ... if they are many.
+        """
         if self.order is None:
             return values
         ordered = np.empty_like(values)
         ordered[..., self.order] = values
-        return ordered
+        return like_frame(self.frame, ordered, name)
+
+
+def like_frame(frame: Any, values: NDArray[Any], name: str) -> Any:
+    """Return one value for each row of a frame, or several (values x rows), as that kind of frame has them.
+
+    That is a series or frame of pandas, with the index of the frame, or of polars, or an array or table of
+    Arrow. For a mapping of columns the values are returned as they are.
+    """
+    several = {f"{name}_{number}": column for number, column in enumerate(np.atleast_2d(values), start=1)}
+    if isinstance(frame, pl.DataFrame):
+        return pl.Series(name, values) if values.ndim == 1 else pl.DataFrame(several)
+    if isinstance(frame, pa.Table):
+        return pa.array(values) if values.ndim == 1 else pa.table(several)
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        import pandas as pd  # there already, since it made the frame
+
+        if values.ndim == 1:
+            return pd.Series(values, index=frame.index, name=name)
+        return pd.DataFrame(several, index=frame.index)
+    return values
 
 
 def is_frame(given: object) -> bool:
@@ -97,7 +123,7 @@ def items_of(
         frame = replace(frame, schema=pa.schema([field for field in frame.schema if field.name in used]))
     raw = RawFeatures(categories_among(features, categories), allows_missing=keep_missing)
     data, order = lists_of(frame, features, label, raw=raw)
-    return GivenItems(with_features(data, expected), order)
+    return GivenItems(with_features(data, expected), order, given)
 
 
 def categories_among(columns: Sequence[str], categories: Sequence[str]) -> list[str]:

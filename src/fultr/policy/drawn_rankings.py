@@ -144,6 +144,6 @@ def exposure_shares(
         exposure = expected_exposure(scores, lists.offsets, weights)
     else:
         exposure = weights[rank_positions(scores, lists.offsets) - 1]
-    known = lists.group >= 0
-    sums = np.bincount(lists.group[known], weights=exposure[known], minlength=len(lists.group_names))
+    has_group = lists.group >= 0
+    sums = np.bincount(lists.group[has_group], weights=exposure[has_group], minlength=len(lists.group_names))
     return np.asarray(sums / sums.sum())

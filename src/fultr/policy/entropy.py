@@ -52,13 +52,13 @@ def softmax_entropy(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if scores.shape[-1] == 0:
         return scores.sum(dim=-1)
-    known = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.bool()
-    highest = torch.where(known, scores, -torch.inf).detach().amax(dim=-1, keepdim=True)
+    is_item = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.bool()
+    highest = torch.where(is_item, scores, -torch.inf).detach().amax(dim=-1, keepdim=True)
     # H = log(s) - sum p z with z = h - max and s = sum exp(z). Below the clamp p is 0 to the last digit, and
     # a z that is finite keeps p z from becoming 0 times infinity.
-    logits = torch.where(known, scores - highest, 0.0).clamp(min=VANISHING)
-    weights = torch.where(known, logits.exp(), 0.0)
-    total = torch.where(known.any(dim=-1), weights.sum(dim=-1), 1.0)
+    logits = torch.where(is_item, scores - highest, 0.0).clamp(min=VANISHING)
+    weights = torch.where(is_item, logits.exp(), 0.0)
+    total = torch.where(is_item.any(dim=-1), weights.sum(dim=-1), 1.0)
     return total.log() - (weights * logits).sum(dim=-1) / total
 
 

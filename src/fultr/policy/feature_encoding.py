@@ -24,22 +24,23 @@ Only numpy is needed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.arguments import finite_number, names_of, one_of
+from fultr.arguments import one_of
 from fultr.data.categories import category_texts, recoded
 from fultr.data.columns import TO_FILL
 from fultr.data.dataset import RankingDataset
 from fultr.errors import InputError
 from fultr.logs.features import with_features
 from fultr.logs.reading import LogOptions
+from fultr.results import PlainValues
 
 Array = NDArray[np.float32]
 
@@ -51,7 +52,7 @@ TRUTHS = {"true", "false"}
 
 
 @dataclass(frozen=True)
-class EncodedColumn:
+class EncodedColumn(PlainValues):
     """A feature as it is given, and what stands for it where it is missing or unknown.
 
     Parameters
@@ -70,6 +71,12 @@ class EncodedColumn:
     categories: tuple[str, ...] = ()
     means: tuple[float, ...] = (0.0,)
     was_missing: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.means) != max(len(self.categories), 1) or len({*self.categories}) < len(self.categories):
+            raise InputError("must have different categories and a mean for each", column=self.name)
+        if not all(map(math.isfinite, self.means)):
+            raise InputError("means must be finite", column=self.name)
 
     @classmethod
     def of(cls, name: str, values: Array, categories: Sequence[str] | None) -> EncodedColumn:
@@ -99,7 +106,7 @@ class EncodedColumn:
 
 
 @dataclass(frozen=True)
-class FeatureEncoding:
+class FeatureEncoding(PlainValues):
     """What a policy makes of raw columns of features; see the description of this module.
 
     Parameters
@@ -116,11 +123,13 @@ class FeatureEncoding:
     missing: str | None = None
     one_hot: bool = True
 
+    def __post_init__(self) -> None:
+        if self.missing is not None:
+            one_of(self.missing, "missing", *MISSING)
+
     @classmethod
     def of(cls, data: RankingDataset, missing: str | None = None, *, one_hot: bool = True) -> FeatureEncoding:
         """Learn from training data what to make of its features."""
-        if missing is not None:
-            one_of(missing, "missing", *MISSING)
         if missing is None:
             _check_complete(data)
         columns = []
@@ -236,28 +245,6 @@ class FeatureEncoding:
             encoded = np.column_stack([encoded, is_missing.astype(np.float32)])
         return encoded
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values from which `from_dict` makes the same encoding."""
-        columns = [
-            {
-                "name": column.name,
-                "categories": list(column.categories),
-                "means": list(column.means),
-                "was_missing": column.was_missing,
-            }
-            for column in self.columns
-        ]
-        return {"columns": columns, "missing": self.missing, "one_hot": self.one_hot}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> FeatureEncoding:
-        """Make an encoding of what `to_dict` gave, which may have been damaged since."""
-        if content["missing"] is not None:
-            one_of(content["missing"], "missing", *MISSING)
-        if type(content["one_hot"]) is not bool:
-            raise InputError("must be true or false", column="one_hot", value=content["one_hot"])
-        return cls(tuple(map(_column_of, content["columns"])), content["missing"], content["one_hot"])
-
 
 def reading_options(encodings: Sequence[FeatureEncoding]) -> LogOptions:
     """Return how raw features are read that several policies take."""
@@ -276,16 +263,6 @@ def sentence_of_unknown(unknown: Mapping[str, Mapping[str, int]], rows: int) -> 
         more = f" and {len(counts) - 3} more" if len(counts) > 3 else ""
         listed.append(f"{name} {shown}{more}, {sum(counts.values())} of {rows} rows")
     return f"categories that the training did not have are scored as average ones: {'; '.join(listed)}"
-
-
-def _column_of(content: Mapping[str, Any]) -> EncodedColumn:
-    name, categories = content["name"], names_of(content["categories"], "categories")
-    means = tuple(finite_number(mean, f"means of {name}", -np.inf) for mean in content["means"])
-    if len(means) != max(len(categories), 1) or len(set(categories)) < len(categories):
-        raise InputError("must have different categories and a mean for each", column=name)
-    if not isinstance(name, str) or type(content["was_missing"]) is not bool:
-        raise InputError("must be a name and a flag", column="columns", value=name)
-    return EncodedColumn(name, categories, means, content["was_missing"])
 
 
 def _check_complete(data: RankingDataset) -> None:

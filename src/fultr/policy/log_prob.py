@@ -63,7 +63,7 @@ def ranking_log_prob(scores: Tensor, ranking: Tensor, mask: Tensor | None = None
     """
     scores, ranking, mask = _broadcast(scores, ranking, mask)
     if scores.shape[-1] == 0:  # nothing can be ranked, and there is no highest score
-        _refuse_unknown_items(ranking, 0)
+        _check_items(ranking, 0)
         return scores.sum(dim=-1)
     left = _left_unranked(ranking, mask)
     scores = torch.where(mask, scores, 0.0)  # from here on, nothing that is masked can spoil a gradient
@@ -117,10 +117,10 @@ def log_prob_of_positions(
 def _broadcast(scores: Tensor, ranking: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Give the three the same leading dimensions, and the mask the width of the scores."""
     items = scores.shape[-1]
-    known = torch.ones(items, dtype=torch.bool, device=scores.device) if mask is None else mask.bool()
-    if known.shape[-1] != items:
-        raise InputError(f"must have one entry for each of {items} items", column="mask", value=known.shape)
-    shapes = scores.shape[:-1], ranking.shape[:-1], known.shape[:-1]
+    is_item = torch.ones(items, dtype=torch.bool, device=scores.device) if mask is None else mask.bool()
+    if is_item.shape[-1] != items:
+        raise InputError(f"must have one entry for each of {items} items", column="mask", value=is_item.shape)
+    shapes = scores.shape[:-1], ranking.shape[:-1], is_item.shape[:-1]
     try:
         leading = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -129,14 +129,14 @@ def _broadcast(scores: Tensor, ranking: Tensor, mask: Tensor | None) -> tuple[Te
     return (
         scores.expand(*leading, items),
         ranking.to(torch.int64).expand(*leading, ranking.shape[-1]),
-        known.expand(*leading, items),
+        is_item.expand(*leading, items),
     )
 
 
 def _left_unranked(ranking: Tensor, mask: Tensor) -> Tensor:
     """Return which items of each list its ranking leaves out; refuse what is no ranking of them."""
     items = mask.shape[-1]
-    _refuse_unknown_items(ranking, items)
+    _check_items(ranking, items)
     # entries that name no item are counted in a column of their own
     column = torch.where(ranking == NO_ITEM, items, ranking)
     times = torch.zeros(*mask.shape[:-1], items + 1, dtype=torch.int32, device=mask.device)
@@ -148,7 +148,7 @@ def _left_unranked(ranking: Tensor, mask: Tensor) -> Tensor:
     return mask & (times == 0)
 
 
-def _refuse_unknown_items(ranking: Tensor, items: int) -> None:
+def _check_items(ranking: Tensor, items: int) -> None:
     unknown = (ranking < NO_ITEM) | (ranking >= items)
     if bool(unknown.any()):
         value = int(ranking[unknown][0])
@@ -198,9 +198,9 @@ def _padded_rows(offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of each list as a rectangle, and where it is not padding."""
     lengths = offsets.diff()
     width = int(lengths.max()) if lengths.numel() else 0
-    place = torch.arange(width, device=offsets.device)
-    mask = place < lengths[:, None]
-    return torch.where(mask, offsets[:-1, None] + place, 0), mask
+    index = torch.arange(width, device=offsets.device)
+    mask = index < lengths[:, None]
+    return torch.where(mask, offsets[:-1, None] + index, 0), mask
 
 
 def _ranking_of_positions(positions: Tensor, mask: Tensor, offsets: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fultr.data.dataset import rows_of
 from fultr.data.propensity import NOT_SHOWN
 from fultr.errors import InputError
-from fultr.expectation.race import centred_scores, order_of_arrival, refuse_unusable_scores
+from fultr.expectation.race import centred_scores, check_scores, order_of_arrival
 
 
 def sample_positions(
@@ -56,8 +56,8 @@ def sample_positions(
 
 
 def rank_positions(scores: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Rank each list by falling score: the mode of the Plackett-Luce model. Ties keep the row order."""
-    refuse_unusable_scores(scores)
+    """Rank each list by descending score: the mode of the Plackett-Luce model. Ties keep the row order."""
+    check_scores(scores)
     list_of_row = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
     order = np.lexsort((-scores, list_of_row))
     positions = np.empty(scores.size, dtype=np.int32)

@@ -16,7 +16,7 @@ from fultr.data import RankingDataset
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
 from fultr.expectation import examination_weights
-from fultr.expectation.race import refuse_unusable_scores
+from fultr.expectation.race import check_scores
 from fultr.policy.plackett_luce import cut_positions, rank_positions, sample_positions
 from fultr.policy.rotation import expected_exposure, rotated_positions
 
@@ -39,7 +39,7 @@ class ScoredPolicy(ABC):
     """A policy that follows from a score for each row.
 
     A stochastic one draws rankings from the Plackett-Luce model of the scores; the others always rank by
-    falling score.
+    descending score.
     """
 
     stochastic: bool = False
@@ -137,7 +137,7 @@ class FixedScorer(ScoredPolicy):
         if scores.shape != (data.rows,):
             problem = f"a scorer must return one score for each of {data.rows} rows"
             raise InputError(problem, column="scorer", value=scores.shape)
-        refuse_unusable_scores(scores)
+        check_scores(scores)
         return scores
 
     def __repr__(self) -> str:

@@ -24,8 +24,8 @@ DIGITS = 9
 
 def expected_exposure(scores: Array, offsets: NDArray[np.int64], weights: Array) -> Array:
     """Return E[v_rank] of each row under the Plackett-Luce model of the scores; v_k is `weights[k - 1]`."""
-    found = expected_weights(torch.from_numpy(scores), weights[None], offsets=offsets, accuracy="double")
-    return np.asarray(found[0].numpy())
+    exposure = expected_weights(torch.from_numpy(scores), weights[None], offsets=offsets, accuracy="double")
+    return np.asarray(exposure[0].numpy())
 
 
 def rotated_positions(
@@ -47,7 +47,7 @@ def rotated_positions(
     n
         How many rankings.
     weights
-        The examination of positions 1, 2, ..., falling.
+        The examination of positions 1, 2, ..., descending.
     ties
         A number for each row, by which those owed the same are ordered.
 

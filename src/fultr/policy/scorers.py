@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fultr.data import RankingDataset
 from fultr.errors import InputError
-from fultr.expectation.race import refuse_unusable_scores
+from fultr.expectation.race import check_scores
 from fultr.policy.policies import ScoredPolicy
 
 MOST_PARAMETERS = 100_000_000
@@ -48,7 +48,7 @@ class LinearScorer(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the scores, (...), of items with the given features, (..., d)."""
-        _refuse_other_width(features, self.features)
+        _check_width(features, self.features)
         return features @ self.weight
 
     def extra_repr(self) -> str:
@@ -94,7 +94,7 @@ class MLPScorer(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the scores, (...), of items with the given features, (..., d)."""
-        _refuse_other_width(features, self.features)
+        _check_width(features, self.features)
         scores: Tensor = self.layers(features)
         return scores.squeeze(-1)
 
@@ -144,7 +144,8 @@ class TorchPolicy(ScoredPolicy):
         From features (rows x d) to scores, (rows) or (rows x 1). It must score each row on its own: rows come
         in blocks that have nothing to do with lists.
     stochastic
-        Whether rankings are drawn from the Plackett-Luce model of the scores, or are always by falling score.
+        Whether rankings are drawn from the Plackett-Luce model of the scores, or always follow the descending
+        scores.
     rows_a_block
         Rows scored together.
     """
@@ -168,7 +169,7 @@ class TorchPolicy(ScoredPolicy):
                 # a copy of the block: features of memory-mapped files cannot be written, of which torch warns
                 block = torch.tensor(data.features[rows]).to(like.device, like.dtype)
                 scores[rows] = self._scores_of(block)
-        refuse_unusable_scores(scores)
+        check_scores(scores)
         return scores
 
     def _scores_of(self, block: Tensor) -> NDArray[np.float64]:
@@ -208,13 +209,13 @@ def _linear_layer(inputs: int, outputs: int, generator: torch.Generator, *, bias
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module into evaluation mode, and each of its parts back into its own mode afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        for submodule, training in modes:
+            submodule.training = training
 
 
 def _positive(number: int, name: str) -> int:
@@ -223,7 +224,7 @@ def _positive(number: int, name: str) -> int:
     return int(number)
 
 
-def _refuse_other_width(features: Tensor, wanted: int) -> None:
+def _check_width(features: Tensor, wanted: int) -> None:
     width = features.shape[-1] if features.ndim else 0
     if width != wanted:
         raise InputError(f"the scorer takes {wanted} features", column="features", value=width)

@@ -23,7 +23,7 @@ SOURCES = {
 }
 
 
-def report_on_audit(audit: Audit, place: str | Path) -> Report:
+def report_on_audit(audit: Audit, location: str | Path) -> Report:
     """Say what an audit found; `place` is where it is kept."""
     part = DataPart(AUDITED, "audited clicks", "the clicks of the audit", audit.max_disparity)
     rankings = tuple(_ranking(one, part) for one in audit.rankings.values())
@@ -37,7 +37,7 @@ def report_on_audit(audit: Audit, place: str | Path) -> Report:
     about = f"{SOURCES.get(audit.bias_source, '')} {formula_of(audit.position_bias)}".strip()
     return Report(
         title="Audit of rankings",
-        source=str(place),
+        source=str(location),
         summary=tuple(summary_of_audit(audit, rankings, part)),
         parts=(part,),
         rankings=rankings,
@@ -53,29 +53,29 @@ def report_on_audit(audit: Audit, place: str | Path) -> Report:
     )
 
 
-def _ranking(found: RankingAudit, part: DataPart) -> Ranking:
-    logged = found.name == LOGGED
+def _ranking(ranking: RankingAudit, part: DataPart) -> Ranking:
+    logged = ranking.name == LOGGED
     facts = []
-    if found.difference is not None:
-        more = found.difference.utility
+    if ranking.difference is not None:
+        more = ranking.difference.utility
         bounds = f"{number_text(more.low)} to {number_text(more.high)}"
         facts.append(("utility beyond that of the logged ranking", f"{number_text(more.value)} ({bounds})"))
-    if found.recurring_queries:
-        facts.append(("queries of its training that recur", f"{found.recurring_queries:,}"))
-    if found.new_queries is not None:
-        new = found.new_queries
+    if ranking.recurring_queries:
+        facts.append(("queries of its training that recur", f"{ranking.recurring_queries:,}"))
+    if ranking.new_queries is not None:
+        new = ranking.new_queries
         text = (
             f"utility {number_text(new.utility.value)}, disparity {number_text(new.disparity.value)}"
             f" ({number_text(new.disparity.low)} to {number_text(new.disparity.high)})"
         )
         facts.append((f"on {new.queries:,} queries that training never saw", text))
-    if found.verdict_depends_on_bias:
+    if ranking.verdict_depends_on_bias:
         facts.append(("uncertain", "another position bias that is possible gives another verdict"))
     return Ranking(
-        key=LOGGED if logged else f"policy={quote(found.name, safe='')}",
-        name="as logged" if logged else shortened(found.name),
+        key=LOGGED if logged else f"policy={quote(ranking.name, safe='')}",
+        name="as logged" if logged else shortened(ranking.name),
         kind="logged" if logged else "policy",
-        measured={part.key: measured_by_audit(found)},
+        measured={part.key: measured_by_audit(ranking)},
         facts=tuple(facts),
     )
 

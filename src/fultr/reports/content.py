@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fultr.audits import AuditEstimate
+from fultr.results import to_plain
 
 LONGEST_NAME = 80
 """Characters of a name from data that are shown."""
 
-MEASURES = ("exposure", "merit", "exposure_per_merit", "exposure_share", "merit_share")
-
+FOR_SCRIPT = ("parts", "rankings", "picked", "reference", "curve", "level", "examples")
+"""The fields of a report that the script of the page draws; the others stand in the page as text."""
 
 NOT_KNOWN = AuditEstimate(math.nan, math.nan, math.nan)
 
@@ -63,10 +64,6 @@ class Group:
     exposure_share: AuditEstimate
     merit_share: AuditEstimate
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {"name": self.name, **{name: getattr(self, name).to_dict() for name in MEASURES}}
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -76,15 +73,6 @@ class Pair:
     second: str
     disparity: AuditEstimate
     exposure_ratio: AuditEstimate = NOT_KNOWN
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "first": self.first,
-            "second": self.second,
-            "disparity": self.disparity.to_dict(),
-            "exposure_ratio": self.exposure_ratio.to_dict(),
-        }
 
 
 @dataclass(frozen=True)
@@ -97,21 +85,20 @@ class MeasuredRanking:
     pairs: tuple[Pair, ...] = ()
     passes: bool | None = None
     exposure_to_move: AuditEstimate = NOT_KNOWN
+    groups_in_all: int = 0
+    pairs_in_all: int = 0
 
-    def to_dict(self, detail: Detail) -> dict[str, Any]:
-        """Return everything as plain values; of many pairs, those with the largest disparity."""
+    def cut(self, detail: Detail) -> MeasuredRanking:
+        """Return the same with fewer groups and pairs; of many pairs, those with the largest disparity."""
         ordered = sorted(self.pairs, key=lambda pair: -abs(pair.disparity.value))
-        pairs = self.pairs if len(self.pairs) <= detail.pairs else ordered[: detail.pairs]
-        return {
-            "utility": self.utility.to_dict(),
-            "disparity": self.disparity.to_dict(),
-            "exposure_to_move": self.exposure_to_move.to_dict(),
-            "passes": self.passes,
-            "groups": [group.to_dict() for group in self.groups[: detail.groups]],
-            "groups_in_all": len(self.groups),
-            "pairs": [pair.to_dict() for pair in pairs],
-            "pairs_in_all": len(self.pairs),
-        }
+        pairs = self.pairs if len(self.pairs) <= detail.pairs else tuple(ordered[: detail.pairs])
+        return replace(
+            self,
+            groups=self.groups[: detail.groups],
+            pairs=pairs,
+            groups_in_all=len(self.groups),
+            pairs_in_all=max(len(self.pairs), self.pairs_in_all),
+        )
 
 
 @dataclass(frozen=True)
@@ -138,16 +125,6 @@ class Ranking:
     measured: Mapping[str, MeasuredRanking]
     facts: tuple[tuple[str, str], ...] = ()
 
-    def to_dict(self, detail: Detail) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "key": self.key,
-            "name": self.name,
-            "kind": self.kind,
-            "facts": [list(fact) for fact in self.facts],
-            "measured": {part: found.to_dict(detail) for part, found in self.measured.items()},
-        }
-
 
 @dataclass(frozen=True)
 class DataPart:
@@ -157,10 +134,6 @@ class DataPart:
     name: str
     about: str
     limit: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -193,16 +166,6 @@ class Example:
     items: tuple[Item, ...]
     rankings: Mapping[str, tuple[tuple[int, float], ...]]
     length: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "query": self.query,
-            "about": self.about,
-            "items": [[item.name, item.group, item.evidence] for item in self.items],
-            "rankings": {key: [list(place) for place in shown] for key, shown in self.rankings.items()},
-            "length": self.length,
-        }
 
 
 @dataclass(frozen=True)
@@ -250,17 +213,18 @@ class Report:
     examples_about: str = ""
     notes: tuple[str, ...] = field(default=())
 
-    def to_dict(self, detail: Detail) -> dict[str, Any]:
+    def cut(self, detail: Detail) -> Report:
+        """Return the same with as much of long lists as a page holds."""
+        rankings = tuple(
+            replace(one, measured={part: found.cut(detail) for part, found in one.measured.items()})
+            for one in self.rankings
+        )
+        return replace(self, rankings=rankings, examples=self.examples[: detail.examples])
+
+    def for_script(self) -> dict[str, Any]:
         """Return what the script of the page needs, as plain values."""
-        return {
-            "parts": [part.to_dict() for part in self.parts],
-            "rankings": [ranking.to_dict(detail) for ranking in self.rankings],
-            "picked": self.picked,
-            "reference": self.reference,
-            "curve": list(self.curve),
-            "level": self.level,
-            "examples": [example.to_dict() for example in self.examples[: detail.examples]],
-        }
+        content: dict[str, Any] = to_plain({name: getattr(self, name) for name in FOR_SCRIPT})
+        return content
 
     def ranking(self, key: str) -> Ranking:
         """Return a ranking by its key."""

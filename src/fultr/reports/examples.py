@@ -44,7 +44,7 @@ def examples_of(
     position_bias
         The examination of positions, which gives the exposure of items.
     logged
-        The key of the logged ranking, by falling mean exposure; None to leave it out.
+        The key of the logged ranking, by descending mean exposure; None to leave it out.
     seed
         Which lists are drawn.
     """
@@ -103,7 +103,7 @@ class _Lists:
             ]
 
     def by_policy(self, policy: ScoredPolicy) -> _Ranked:
-        """Rank by falling score; exposure is what drawing rankings gives, if the policy does that."""
+        """Rank by descending score; exposure is what drawing rankings gives, if the policy does that."""
         scores, offsets = np.asarray(policy.predict(self.data), dtype=np.float64), self.data.offsets
         table = examination_weights(self.position_bias, int(self.data.lengths.max()))[None]
         ranker = Ranker(scores, bool(getattr(policy, "stochastic", True)))
@@ -111,7 +111,7 @@ class _Lists:
         return self._ordered(rank_positions(scores, offsets), exposure)
 
     def _as_logged(self, log: Counts) -> _Ranked:
-        """Rank by falling mean exposure; what was never shown is no part of it."""
+        """Rank by descending mean exposure; what was never shown is no part of it."""
         times = np.repeat(log.impressions, self.data.lengths)
         exposure = log.logged_exposure(self.position_bias) / times
         position = rank_positions(exposure, self.data.offsets)
@@ -129,13 +129,13 @@ class _Lists:
         """Return the rankings of one list."""
         shown = {key: one.order[number][:SHOWN] for key, one in ranked.items()}
         rows = np.unique(np.concatenate(list(shown.values())))
-        place = {int(row): index for index, row in enumerate(rows)}
+        index_of_row = {int(row): index for index, row in enumerate(rows)}
         return Example(
             query=self._query(number),
             about=self.about[number],
             items=tuple(self._item(int(row), number) for row in rows),
             rankings={
-                key: tuple((place[int(row)], float(ranked[key].exposure[row])) for row in order)
+                key: tuple((index_of_row[int(row)], float(ranked[key].exposure[row])) for row in order)
                 for key, order in shown.items()
             },
             length=int(self.data.lengths[number]),

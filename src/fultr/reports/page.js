@@ -351,7 +351,7 @@
     const shown = example.rankings[key];
     const before = compared === null ? null : new Map(example.rankings[compared].map(([item], place) => [item, place]));
     const rows = shown.map(([item, exposure], place) => {
-      const [name, group, evidence] = example.items[item];
+      const { name, group, evidence } = example.items[item];
       return element("li", { class: groupMark(group) }, element("span", { class: "place" }, String(place + 1)),
         element("span", {}, named(name), moved(before, item, place)),
         element("span", { class: "number" }, element("span", { class: "heard-only" }, "exposure "), number(exposure, 3)),

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from fultr.arguments import Progress
-from fultr.audits import LOGGED, AuditEstimate, RankingAudit, audit
+from fultr.audits import GROUP_MEASURES, LOGGED, AuditEstimate, RankingAudit, audit
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks.readiness import judge_readiness
 from fultr.data import CountsOrLabels, RankingDataset, Source
@@ -18,7 +18,6 @@ from fultr.errors import InputError
 from fultr.evaluation import evaluate
 from fultr.logs import inspect_dataset
 from fultr.reports.content import (
-    MEASURES,
     DataPart,
     Group,
     MeasuredRanking,
@@ -74,8 +73,8 @@ def report_on_run(
     progress
         Called with what is done and with all there is to do.
     """
-    known = None if source is None else source.compact()
-    clicks = _parts_of(run, known, valid)
+    counted = None if source is None else source.compact()
+    clicks = _parts_of(run, counted, valid)
     logged, lacking = _logged(run, clicks, seed, progress)
     policies, unlike = _policies(run, clicks, progress)
     first = run.policies[0].ranker
@@ -98,15 +97,15 @@ def report_on_run(
         )
     return Report(
         title=f"Fairness and utility of {number_of(len(policies), 'ranking policy')}",
-        source=run.place,
-        summary=tuple(summary_of_run(run, parts, rankings, None if known is None else known.data)),
+        source=run.location,
+        summary=tuple(summary_of_run(run, parts, rankings, None if counted is None else counted.data)),
         parts=parts,
         rankings=rankings,
         picked=policies[0].key if policy is None else policy.key,
         reference=useful.key,
-        curve=_curve(first.position_bias_, known),
-        curve_about=_about_curve(run, first.position_bias_, known),
-        findings=None if known is None else tuple(_findings(known, first.position_bias_)),
+        curve=_curve(first.position_bias_, counted),
+        curve_about=_about_curve(run, first.position_bias_, counted),
+        findings=None if counted is None else tuple(_findings(counted, first.position_bias_)),
         missing=tuple(gaps),
         settings=tuple(_settings(run)),
         level=_level(run),
@@ -179,21 +178,22 @@ def _logged(
     return [Ranking(LOGGED, "as logged", "logged", measured)], []
 
 
-def measured_by_audit(found: RankingAudit) -> MeasuredRanking:
+def measured_by_audit(ranking: RankingAudit) -> MeasuredRanking:
     """Return what an audit found of a ranking."""
     return MeasuredRanking(
-        utility=found.utility,
-        disparity=found.disparity,
+        utility=ranking.utility,
+        disparity=ranking.disparity,
         groups=tuple(
-            Group(shortened(group.name), **{name: getattr(group, name) for name in MEASURES})
-            for group in found.groups
+            Group(shortened(group.name), **{name: getattr(group, name) for name in GROUP_MEASURES})
+            for group in ranking.groups
         ),
         pairs=tuple(
             Pair(shortened(pair.first), shortened(pair.second), pair.disparity, pair.exposure_ratio)
-            for pair in found.pairs
+            for pair in ranking.pairs
         ),
-        passes=found.passes,
-        exposure_to_move=found.exposure_to_move,
+        passes=ranking.passes,
+        exposure_to_move=ranking.exposure_to_move,
+        pairs_in_all=ranking.pairs_in_all,
     )
 
 
@@ -234,7 +234,7 @@ def _validated(run: TrainingRun, policy: TrainedPolicy) -> MeasuredRanking:
         return replace(found, disparity=disparity, passes=passes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"what it says of its validation is damaged ({type(error).__name__}: {error})"
-        raise InputError(problem, file=f"{run.place}, {policy.name}") from None
+        raise InputError(problem, file=f"{run.location}, {policy.name}") from None
 
 
 def _on_training(
@@ -264,24 +264,25 @@ def _on_training(
 
 
 def detailed(
-    measured: MeasuredRanking, found: Mapping[str, Any], *, intervals: bool = True
+    measured: MeasuredRanking, evaluation: Mapping[str, Any], *, intervals: bool = True
 ) -> MeasuredRanking:
     """Add what an evaluation says of groups and intervals (as plain values) to a utility and a disparity."""
-    names, bounds = list(found["groups"]), found["intervals"] if intervals else {}
+    names = list(evaluation["groups"])
+    bounds, of_pairs = (evaluation[kind] if intervals else {} for kind in ("intervals", "pair_intervals"))
     pairs, roots = [], None
     for first, second in combinations(range(len(names)), 2):
         value, ratio = (
             within(
-                _entry(found.get(name), first, second),
-                [_entry(end, first, second) for end in bounds[name]] if name in bounds else None,
+                evaluation[name][first][second],
+                [end[first][second] for end in of_pairs[name]] if name in of_pairs else None,
             )
-            for name in ("disparity", "exposure_ratio")
+            for name in ("disparities", "exposure_ratios")
         )
         pairs.append(Pair(shortened(names[first]), shortened(names[second]), value, ratio))
         if len(names) == 2:
             roots = _bounds_of_size(value)
     groups = [
-        Group(shortened(name), **{measure: exactly(found[measure][name]) for measure in MEASURES})
+        Group(shortened(name), **{measure: exactly(evaluation[measure][name]) for measure in GROUP_MEASURES})
         for name in names
     ]
     return MeasuredRanking(
@@ -290,14 +291,8 @@ def detailed(
         tuple(groups),
         tuple(pairs),
         measured.passes,
-        within(found.get("exposure_to_move"), bounds.get("exposure_to_move")),
+        within(evaluation.get("exposure_to_move"), bounds.get("exposure_to_move")),
     )
-
-
-def _entry(values: Any, first: int, second: int) -> float | None:
-    """Return what holds for a pair of groups; of two groups there is only one pair."""
-    found = values[first][second] if isinstance(values, list) else values
-    return None if found is None else float(found)
 
 
 def _bounds_of_size(disparity: AuditEstimate) -> tuple[float, float]:

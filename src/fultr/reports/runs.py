@@ -63,7 +63,7 @@ class TrainingRun:
     """
 
     command: str
-    place: str
+    location: str
     policies: tuple[TrainedPolicy, ...]
     settings: Mapping[str, Any]
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Located:
 
 
 def run_of_frontier(
-    front: Frontier, settings: Mapping[str, Any], place: str, further: Mapping[str, FairRanker]
+    front: Frontier, settings: Mapping[str, Any], location: str, further: Mapping[str, FairRanker]
 ) -> TrainingRun:
     """Return the run that a sweep in memory would have left.
 
@@ -125,37 +125,39 @@ def run_of_frontier(
         )
         for number, (name, ranker) in enumerate(further.items(), start=1)
     ]
-    return TrainingRun("sweep", place, (*swept, *others), settings, trained=len(front.points) + len(others))
+    return TrainingRun(
+        "sweep", location, (*swept, *others), settings, trained=len(front.points) + len(others)
+    )
 
 
 def read_run(folder: str | Path) -> TrainingRun:
     """Read a finished run of `fultr train` or `fultr sweep` with its policies."""
-    place = Path(folder)
-    if not (place / CONFIG).is_file():
-        raise InputError(f"holds no run: there is no {CONFIG}", file=place)
-    config = read_json(place / CONFIG)
+    location = Path(folder)
+    if not (location / CONFIG).is_file():
+        raise InputError(f"holds no run: there is no {CONFIG}", file=location)
+    config = read_json(location / CONFIG)
     command = config.get("command")
     if command not in COMMANDS:
         problem = "is not of a run of fultr train or fultr sweep, which reports are about"
-        raise InputError(problem, file=place / CONFIG, column="command", value=command)
-    if not (place / RESULTS).is_file():
+        raise InputError(problem, file=location / CONFIG, column="command", value=command)
+    if not (location / RESULTS).is_file():
         problem = f"the run has not finished; go on with it (fultr {command}, {{resume}})"
-        raise InputError(problem, file=place, options=["resume"])
+        raise InputError(problem, file=location, options=["resume"])
     settings, inputs = config.get("settings"), config.get("inputs")
     if not isinstance(settings, dict) or not isinstance(inputs, dict):
-        raise InputError("is damaged: it lacks 'settings' or 'inputs'", file=place / CONFIG)
-    results = _Results(place / RESULTS, read_json(place / RESULTS))
+        raise InputError("is damaged: it lacks 'settings' or 'inputs'", file=location / CONFIG)
+    results = _Results(location / RESULTS, read_json(location / RESULTS))
     try:
         if command == "train":
-            policies, goal, trained = [_trained(results, place)], results.goal(), 1
+            policies, goal, trained = [_trained(results, location)], results.goal(), 1
         else:
-            policies, goal, trained = _swept(results, place), {}, results.whole("trained")
-        run = TrainingRun(command, str(place), tuple(policies), settings, inputs, goal, trained)
+            policies, goal, trained = _swept(results, location), {}, results.whole("trained")
+        run = TrainingRun(command, str(location), tuple(policies), settings, inputs, goal, trained)
         _ = run.split_seed
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"is damaged ({type(error).__name__}: {error})", file=place / RESULTS) from None
+        raise InputError(f"is damaged ({type(error).__name__}: {error})", file=location / RESULTS) from None
     return run
 
 
@@ -175,17 +177,17 @@ def read_json(path: Path) -> dict[str, Any]:
 class _Results:
     """Reads numbers of results.json and names what is wrong with them."""
 
-    def __init__(self, file: Path, content: Any, place: str = "") -> None:
+    def __init__(self, file: Path, content: Any, location: str = "") -> None:
         self.file = file
         self.content = content
-        self.place = place
+        self.location = location
 
     def at(self, name: str) -> _Results:
         """Return what has a name, which must be there."""
-        place = f"{self.place}.{name}".lstrip(".")
+        location = f"{self.location}.{name}".lstrip(".")
         if not isinstance(self.content, dict) or name not in self.content:
-            raise InputError(f"is damaged: it lacks '{place}'", file=self.file)
-        return _Results(self.file, self.content[name], place)
+            raise InputError(f"is damaged: it lacks '{location}'", file=self.file)
+        return _Results(self.file, self.content[name], location)
 
     def number(self, name: str) -> float:
         """Return a finite number."""
@@ -252,9 +254,9 @@ def _swept(results: _Results, folder: Path) -> list[TrainedPolicy]:
     rows = results.at("policies").content
     if not isinstance(rows, list) or not rows:
         raise InputError("is damaged: it lists no policies", file=results.file)
-    found = [_Results(results.file, row, f"policies.{number}") for number, row in enumerate(rows)]
-    several = len({row.whole("seed") for row in found}) > 1
-    return [_swept_one(row, folder, several=several) for row in found]
+    swept = [_Results(results.file, row, f"policies.{number}") for number, row in enumerate(rows)]
+    several = len({row.whole("seed") for row in swept}) > 1
+    return [_swept_one(row, folder, several=several) for row in swept]
 
 
 def _swept_one(row: _Results, folder: Path, *, several: bool) -> TrainedPolicy:
@@ -308,10 +310,10 @@ def find_inputs(run: TrainingRun, log: str | Path | None = None) -> Located:
         Where its log is now. By default it is looked for where it was, seen from the current folder or from
         the one that the run is in.
     """
-    beside = [Path(), Path(run.place).parent]
+    beside = [Path(), Path(run.location).parent]
     if log is not None:
         beside.append(existing_file(log).parent)
-        _refuse_other(run, Path(log))
+        _check_same_log(run, Path(log))
     found: dict[str, Path] = {}
     for name, what in FILES.items():
         about = run.inputs.get(name)
@@ -338,7 +340,7 @@ def _not_at_hand(what: str, path: Path, candidates: list[Path]) -> str:
     )
 
 
-def _refuse_other(run: TrainingRun, log: Path) -> None:
+def _check_same_log(run: TrainingRun, log: Path) -> None:
     about = run.inputs.get("log")
     if isinstance(about, dict) and _digest(log) != about.get("sha256"):
         problem = (

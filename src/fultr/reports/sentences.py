@@ -115,47 +115,47 @@ def _goal(run: TrainingRun, policy: Ranking) -> str:
 
 
 def _policies(policies: Sequence[Ranking], logged: Ranking | None, part: DataPart) -> Iterator[str]:
-    def found(one: Ranking) -> MeasuredRanking:
+    def measured_of(one: Ranking) -> MeasuredRanking:
         return one.measured[part.key]
 
-    useful = max(policies, key=lambda one: found(one).utility.value)
-    fairest = min(policies, key=lambda one: found(one).disparity.value)
-    against = "" if logged is None else _against(found(useful), found(logged))
+    useful = max(policies, key=lambda one: measured_of(one).utility.value)
+    fairest = min(policies, key=lambda one: measured_of(one).disparity.value)
+    against = "" if logged is None else _against(measured_of(useful), measured_of(logged))
     if len(policies) == 1:
-        yield f"On {part.name} ({part.about}) the policy has {_both(found(useful))}{against}."
+        yield f"On {part.name} ({part.about}) the policy has {_both(measured_of(useful))}{against}."
         return
     yield (
         f"On {part.name} ({part.about}) the most useful policy, {useful.name}, has"
-        f" {_both(found(useful))}{against}."
+        f" {_both(measured_of(useful))}{against}."
     )
     if fairest is not useful:
         yield (
-            f"The fairest, {fairest.name}, has {_both(found(fairest))}:"
-            f" {_change(found(fairest), found(useful))}."
+            f"The fairest, {fairest.name}, has {_both(measured_of(fairest))}:"
+            f" {_change(measured_of(fairest), measured_of(useful))}."
         )
     between = best_under(policies, part.key, KEPT)
     if between is not None and between not in (useful, fairest):
         yield (
             f"The fairest that keeps {KEPT:.0%} of the highest utility is {between.name}, with"
-            f" {_both(found(between))}: {_change(found(between), found(useful))}."
+            f" {_both(measured_of(between))}: {_change(measured_of(between), measured_of(useful))}."
         )
 
 
-def _both(found: MeasuredRanking) -> str:
-    utility, disparity = number_text(found.utility.value), number_text(found.disparity.value)
+def _both(measured: MeasuredRanking) -> str:
+    utility, disparity = number_text(measured.utility.value), number_text(measured.disparity.value)
     return f"a utility (DCG) of {utility} and a disparity of {disparity}"
 
 
-def _against(found: MeasuredRanking, logged: MeasuredRanking) -> str:
-    return f", {_change(found, logged)} (compared with the logged ranking)"
+def _against(measured: MeasuredRanking, logged: MeasuredRanking) -> str:
+    return f", {_change(measured, logged)} (compared with the logged ranking)"
 
 
-def _change(found: MeasuredRanking, other: MeasuredRanking) -> str:
+def _change(measured: MeasuredRanking, other: MeasuredRanking) -> str:
     """Return how much less or more utility and disparity are than those of another."""
     words = []
     for name, one, before in (
-        ("disparity", found.disparity.value, other.disparity.value),
-        ("utility", found.utility.value, other.utility.value),
+        ("disparity", measured.disparity.value, other.disparity.value),
+        ("utility", measured.utility.value, other.utility.value),
     ):
         if before > 0 and one >= 0:
             change = one / before - 1
@@ -167,11 +167,11 @@ def _change(found: MeasuredRanking, other: MeasuredRanking) -> str:
 
 def _of_groups(ranking: Ranking, part: DataPart) -> Iterator[str]:
     """Yield what the ranking means for the groups with the most and the least exposure for their merit."""
-    found = ranking.measured[part.key]
-    known = [group for group in found.groups if math.isfinite(group.exposure_per_merit.value)]
-    if len(known) < 2:
+    measured = ranking.measured[part.key]
+    with_merit = [group for group in measured.groups if math.isfinite(group.exposure_per_merit.value)]
+    if len(with_merit) < 2:
         return
-    by_ratio = sorted(known, key=lambda group: group.exposure_per_merit.value)
+    by_ratio = sorted(with_merit, key=lambda group: group.exposure_per_merit.value)
     least, most = by_ratio[0], by_ratio[-1]
     low, high = least.exposure_per_merit.value, most.exposure_per_merit.value
     times = f", {number_text(high / low, 2)} times as much" if low > 0 else ""
@@ -179,8 +179,8 @@ def _of_groups(ranking: Ranking, part: DataPart) -> Iterator[str]:
         f"{_under(ranking)}, {quoted(least.name)} gets {number_text(low, 2)} of exposure for each unit of"
         f" merit (one relevant item), and {quoted(most.name)} {number_text(high, 2)}{times}."
     )
-    yield from _certainty(found.disparity)
-    yield _shares(ranking, found, least)
+    yield from _certainty(measured.disparity)
+    yield _shares(ranking, measured, least)
 
 
 def _under(ranking: Ranking) -> str:
@@ -197,12 +197,12 @@ def _certainty(disparity: AuditEstimate) -> Iterator[str]:
     )
 
 
-def _shares(ranking: Ranking, found: MeasuredRanking, group: Group) -> str:
+def _shares(ranking: Ranking, measured: MeasuredRanking, group: Group) -> str:
     return (
         f"{_under(ranking)}, {quoted(group.name)} has {share_text(group.exposure_share.value)} of the"
         f" exposure and {share_text(group.merit_share.value)} of the merit, and the disparity is"
-        f" {number_text(found.disparity.value)}. Equal shares and D = 0 are not the same thing: the section"
-        " on what the numbers mean says why."
+        f" {number_text(measured.disparity.value)}. Equal shares and D = 0 are not the same thing: the"
+        " section on what the numbers mean says why."
     )
 
 
@@ -230,9 +230,9 @@ def summary_of_audit(audit: Audit, rankings: Sequence[Ranking], part: DataPart) 
     yield from _of_groups(shown, part)
 
 
-def _verdict(found: MeasuredRanking, limit: float | None) -> str:
-    bounds = f", which may be as high as {number_text(found.disparity.high)}"
-    if limit is None or found.passes is None:
-        return bounds if math.isfinite(found.disparity.high) else ""
-    verdict = "it passes" if found.passes else "it does not pass"
+def _verdict(measured: MeasuredRanking, limit: float | None) -> str:
+    bounds = f", which may be as high as {number_text(measured.disparity.high)}"
+    if limit is None or measured.passes is None:
+        return bounds if math.isfinite(measured.disparity.high) else ""
+    verdict = "it passes" if measured.passes else "it does not pass"
     return f"{bounds}: {verdict} the limit of {limit:g}"

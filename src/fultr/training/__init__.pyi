@@ -9,7 +9,7 @@ from .policy_files import read_policy_file
 from .preparation import L2_OF_PAPER, L2_ONE_BY_ONE, NO_TWO_GROUPS, check_groups, has_two_groups
 from .ranker import TrainableRanker
 from .run_folder import CHECKPOINT_EVERY, CONFIG, RunFolder, results_of_run, writing
-from .saving import load, save
+from .saving import load, load_ranker, save
 from .settings import TREES
 from .solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
 from .tree_settings import TreeSettings
@@ -40,6 +40,7 @@ __all__ = [
     "fair_offsets",
     "has_two_groups",
     "load",
+    "load_ranker",
     "notes_on_overlap",
     "overlap_with_training",
     "read_policy_file",

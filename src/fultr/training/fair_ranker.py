@@ -23,7 +23,7 @@ from fultr.training.overlap import query_digests
 from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
 from fultr.training.preparation import Prepared, has_two_groups, prepare
 from fultr.training.ranker import KnownScores, TrainableRanker
-from fultr.training.settings import NATIVE_MODELS
+from fultr.training.settings import NATIVE_MODELS, check_together
 from fultr.training.solving import Watcher
 from fultr.training.sources import noise_of, single_impressions
 from fultr.training.tree_settings import TreeSettings
@@ -182,6 +182,11 @@ class FairRanker(TrainableRanker):
         self.valid_share = valid_share
         self.seed = seed
 
+    def check(self) -> None:
+        """Refuse settings that can be right for no data, or that do not go together."""
+        super().check()
+        check_together(self.get_params(deep=False))
+
     @property
     def needs_impressions(self) -> bool:
         """Whether it learns as the paper does, from batches of impressions."""
@@ -271,7 +276,7 @@ class FairRanker(TrainableRanker):
 
     def _set_policy(self, ready: Prepared, choice: Choice) -> None:
         """Take over a trained scorer and what it was trained with."""
-        self.adopt(choice.scorer, ready.task.data, ready.weighing.position_bias)
+        self.set_scorer(choice.scorer, ready.task.data, ready.weighing.position_bias)
         self.offsets_ = choice.offsets
         self.noise_ = ready.weighing.noise
         # the column whose values had a curve each; position_bias_ is their mean

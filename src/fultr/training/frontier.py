@@ -18,6 +18,7 @@ from fultr.errors import InputError
 from fultr.files import write_text
 from fultr.plots import draw_frontier, frontier_on, new_axes
 from fultr.policy.feature_encoding import FeatureEncoding
+from fultr.results import Displayed, Tables, frame_of, to_plain
 from fultr.training.checkpoints import Checkpoints, nothing_kept
 from fultr.training.cross_fitting import CrossFit, Policies
 from fultr.training.fair_ranker import FairRanker, train_all_as_paper
@@ -52,7 +53,7 @@ class FrontierPoint:
     chosen: bool
 
 
-class Frontier:
+class Frontier(Displayed):
     """What a sweep found: one policy for each fairness weight, and what each achieves.
 
     Parameters
@@ -112,6 +113,7 @@ class Frontier:
             raise InputError("give either max_disparity or min_utility", column="select")
         if max_disparity is not None:
             checked_number(max_disparity, "max_disparity", "must be 0 or more", lambda got: got >= 0)
+            self._ready.check_candidates(max_disparity)
             fit = [point for point in self.chosen if point.valid_disparity <= max_disparity]
             if not fit:
                 lowest = min(point.valid_disparity for point in self.chosen)
@@ -153,9 +155,18 @@ class Frontier:
         """Return all policies as plain values."""
         return [dict(vars(point)) for point in self.points]
 
+    def tables(self) -> Tables:
+        """Return the policies that stand for their fairness weight, and all that were trained."""
+        return {"chosen": [dict(vars(point)) for point in self.chosen], "all": self.rows()}
+
     def to_frame(self) -> pl.DataFrame:
         """Return all policies as a polars frame."""
-        return pl.DataFrame(self.rows())
+        return frame_of(self.tables(), "all")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all policies as plain values."""
+        content: dict[str, Any] = to_plain({"policies": self.rows()})
+        return content
 
     def to_csv(self, path: str | Path) -> Path:
         """Write all policies as a table."""

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.arguments import checked_number, number_array
 from fultr.click_model import ClickNoise
+from fultr.clicks import check_candidates
 from fultr.clicks.examination import AnyBias, with_examination
-from fultr.data import RankingDataset
+from fultr.data import Counts, RankingDataset
 from fultr.errors import FultrError, InputError
 from fultr.evaluation.bootstrap import checked_level
 from fultr.evaluation.clustered import Estimates, disparity_estimates, root_bounds, utility_estimates
@@ -238,6 +239,8 @@ def fair_offsets(
     bias = position_bias_of(curve, source, depth)
     task = Task.of(source, Weighing(position_bias=bias, noise=noise_of(noise, source), top_k=top_k))
     check_supported(task)
+    if isinstance(source, Counts):
+        check_candidates(source, limit)
     scorer = _scorer_of(scores)
     given = ranker_of(SimpleNamespace(predict=scorer), task.data, True, "double").scores
     chosen = best_temperature(task, given)[0] if temperature is None else _positive(temperature)

@@ -181,7 +181,7 @@ def train_as_paper(
     whole_number(seed, "seed")
     weight, l2 = finite_number(fairness_weight, "fairness_weight"), finite_number(l2, "l2")
     impressions = Impressions.of(source, weighing)
-    _refuse_other_features(model, source=impressions.data, valid=valid.data)
+    _check_same_features(model, source=impressions.data, valid=valid.data)
     ascent = Ascent(impressions, weighing, model, weight, l2, settings.samples)
     validation = Objective(valid, model.on(valid.data), np.zeros(1))
     problem = (impressions.content, weighing, model.content, weight, l2, valid.content, seed, settings)
@@ -194,7 +194,7 @@ def train_as_paper(
     return _Training(ascent, validation, weight, seed, settings).run(progress, checkpoints, stage, watch)
 
 
-def _refuse_other_features(model: Model, **given: RankingDataset) -> None:
+def _check_same_features(model: Model, **given: RankingDataset) -> None:
     wanted = int(model.features.shape[1])
     for name, data in given.items():
         if data.features.shape[1] != wanted:

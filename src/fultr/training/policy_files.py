@@ -140,11 +140,11 @@ def _plain_content(content: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise InputError("must be a mapping", column="content", value=type(content).__name__)
     plain = dict(content)
-    _refuse_unplain(plain)
+    _check_plain(plain)
     return plain
 
 
-def _refuse_unplain(value: object, *place: object) -> None:
+def _check_plain(value: object, *place: object) -> None:
     """Refuse what JSON cannot hold, or what would come back as something else (a tuple as a list, say)."""
     problem, shown = "", value
     if len(place) > DEEPEST_NESTING:
@@ -154,10 +154,10 @@ def _refuse_unplain(value: object, *place: object) -> None:
             if not isinstance(key, str) or not _is_text(key):
                 problem, shown = "has a key that is no text", key
                 break
-            _refuse_unplain(inner, *place, key)
+            _check_plain(inner, *place, key)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _refuse_unplain(inner, *place, index)
+            _check_plain(inner, *place, index)
     elif isinstance(value, str):
         problem = "" if _is_text(value) else "is no text that can be written as UTF-8"
     elif isinstance(value, int):
@@ -206,7 +206,7 @@ def _intact_bytes(path: Path) -> bytes:
             raise InputError(problem, file=path, value=size)
         start = file.read(_DIGEST.stop)
         header = int.from_bytes(start[:_LENGTH_BYTES], "little")
-        _refuse_strangers(start, header, size, path)
+        _check_own_file(start, header, size, path)
         if header > LARGEST_HEADER or _LENGTH_BYTES + header > size:
             raise damaged
         if start[_DIGEST] != _digest(start, iter(lambda: file.read(_READ_AT_ONCE), b"")):
@@ -219,7 +219,7 @@ def _intact_bytes(path: Path) -> bytes:
     return data
 
 
-def _refuse_strangers(start: bytes, header: int, size: int, path: Path) -> None:
+def _check_own_file(start: bytes, header: int, size: int, path: Path) -> None:
     if start[_LENGTH_BYTES : _DIGEST.start] == _START:
         return
     if start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{" and _LENGTH_BYTES + header <= size:
@@ -241,7 +241,7 @@ def _policy_of(data: bytes, path: str | Path) -> PolicyFile:
         newer = f"is of a format newer than {FORMAT_VERSION}, the last known here; install a newer fultr"
         raise InputError(newer, file=path, value=version)
     try:
-        _refuse_other_fields(description)
+        _check_fields(description)
         return PolicyFile(_tensors(data), description["content"], description["fultr_version"])
     except _MALFORMED as error:
         raise InputError(problem, file=path) from error
@@ -267,7 +267,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return parsed
 
 
-def _refuse_other_fields(description: dict[str, Any]) -> None:
+def _check_fields(description: dict[str, Any]) -> None:
     if description.keys() != {"sha256", "content", "format", "format_version", "fultr_version"}:
         raise KeyError("the description has other fields")
     content, number, writer = (description[key] for key in ("content", "format_version", "fultr_version"))
@@ -275,8 +275,8 @@ def _refuse_other_fields(description: dict[str, Any]) -> None:
         raise TypeError("a field of the description has another type")
     if number != FORMAT_VERSION:
         raise ValueError("there never was that version of the format")
-    _refuse_unplain(content)
-    _refuse_unplain(writer)
+    _check_plain(content)
+    _check_plain(writer)
 
 
 def _tensors(data: bytes) -> dict[str, NDArray[Any]]:

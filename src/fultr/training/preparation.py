@@ -11,8 +11,9 @@ from torch import nn
 
 from fultr.arguments import checked_number
 from fultr.click_model import PositionBias
+from fultr.clicks import check_candidates
 from fultr.clicks.examination import with_examination
-from fultr.data import RankingDataset, Source
+from fultr.data import Counts, RankingDataset, Source
 from fultr.data.ids import UNKNOWN_GROUP
 from fultr.errors import InputError
 from fultr.estimators import disparity_squared, list_disparity_bounds
@@ -67,10 +68,19 @@ class Prepared:
                 " it cannot be limited; keep them, or give a fairness weight or a least utility instead"
             )
             raise InputError(problem, column="max_disparity", value=ranker.max_disparity)
+        if ranker.max_disparity is not None:
+            self.check_candidates(ranker.max_disparity)
         self.valid_task = self.task if valid is None else Task.of(self.valid, self.weighing)
         self.model = _model_of(ranker, self.task.data)
         self.valid_model = self.model.on(self.valid_task.data)
         self.l2 = _l2_of(ranker, self.model)
+
+    def check_candidates(self, limit: float) -> None:
+        """Refuse a limit where clicks lack rows for candidates; see `fultr.clicks.check_candidates`."""
+        for source in (self.source, self.valid):
+            content = source.compact()
+            if isinstance(content, Counts):
+                check_candidates(content, limit)
 
     def most_disparity(self, model: Scores, parameters: NDArray[np.float64]) -> float:
         """Return the most that sqrt(sum of D_ij^2) may be, whatever the merit of items never shown.

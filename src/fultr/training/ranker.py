@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 from torch import nn
 
 from fultr.click_model import PositionBias
@@ -24,7 +25,7 @@ from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
 from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
-from fultr.training.settings import check_settings
+from fultr.training.settings import check_each
 from fultr.training.sources import (
     SourceReading,
     check_categories,
@@ -51,7 +52,7 @@ class KnownScores(ScoredPolicy):
 class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     """A ranker with `fit`, whose scorer is found by `learn`; settings are its parameters, as in scikit-learn.
 
-    A subclass says how it learns, and ends with `adopt`. Attributes with a trailing underscore are there
+    A subclass says how it learns, and ends with `set_scorer`. Attributes with a trailing underscore are there
     once it is trained: `scorer_`, a torch module from features to scores; `position_bias_`; `group_names_`;
     `feature_names_in_`; `n_features_in_`; `training_queries_` and `training_evidence_`, by which an audit
     recognises queries and impressions that training or validation saw.
@@ -64,7 +65,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
     def __new__(cls, *_arguments: Any, **settings: Any) -> Self:
         """Make a ranker; refuse what other libraries take and this one has no use for."""
-        refuse_device(settings)
+        check_no_device(settings)
         made: Self = super().__new__(cls)
         return made
 
@@ -114,7 +115,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
             For rankers that can be watched and stopped: `watch`, called as training goes on, and
             `checkpoints`, where its state is kept.
         """
-        refuse_device(training)
+        check_no_device(training)
         check_dense(X, "X")
         source = source_of(
             X,
@@ -156,16 +157,13 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         """Train on counts, on single impressions if they are needed, or on labelled lists."""
 
     def check(self) -> None:
-        """Refuse settings that can be right for no data."""
-        from fultr.training.fair_ranker import FairRanker  # which is a ranker itself
-
-        # what FairRanker has besides is as it is by default
-        check_settings({**FairRanker().get_params(deep=False), **self.get_params(deep=False)})
+        """Refuse settings that can be right for no data; a subclass checks what goes together besides."""
+        check_each(self.get_params(deep=False))
 
     def restore(self) -> None:
         """Make, after a policy was loaded, what follows from what it has learned."""
 
-    def adopt(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
+    def set_scorer(self, scorer: nn.Module, data: RankingDataset, position_bias: PositionBias | None) -> None:
         """Become the policy of a trained scorer, a module from features to scores."""
         self.scorer_: Any = scorer
         self.position_bias_: Any = position_bias
@@ -173,7 +171,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         self.set_encoding(FeatureEncoding.of_encoded(data))
         self.training_queries_ = query_digests(data)
 
-    def adopt_from(self, trained: TrainableRanker) -> None:
+    def copy_trained(self, trained: TrainableRanker) -> None:
         """Take over all that another ranker has learned."""
         for name, value in vars(trained).items():
             if name.endswith("_") and not name.startswith("_"):
@@ -195,15 +193,19 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         weights[hidden] = 0.0
         return np.asarray(weights.numpy())
 
-    def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`."""
-        given = self.items_of(X, in_lists=False)
-        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data))
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the score of each row of a dataset, a frame, or features (rows x d); see `items_of`.
 
-    def feature_scores(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        For a frame they are a series of its kind, in the order of its rows and with its index; see
+        `like_frame`.
+        """
+        given = self.items_of(X, in_lists=False)
+        return given.as_given(self.feature_scores(given.data) + self.offsets_of(given.data), "score")
+
+    def feature_scores(self, X: Any) -> Any:  # noqa: N803
         """Return the score of each row by its features alone, without the offset of its group."""
         given = self.items_of(X, in_lists=False, warns=False)
-        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data))
+        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data), "score")
 
     def offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return what the policy adds to the score of each row: the offset of its group, 0 if it has none."""
@@ -218,10 +220,13 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         codes = lists_with_groups(data, tuple(names)).group
         return np.array([*self.offsets_.values(), 0.0])[codes]
 
-    def rank(self, data: Any) -> NDArray[np.int32]:
-        """Return the position of each row in the most likely ranking of its list; see `items_of`."""
+    def rank(self, data: Any) -> Any:
+        """Return the position of each row in the most likely ranking of its list; see `items_of`.
+
+        For a frame they are a series of its kind, as those of `predict`.
+        """
         given = self.items_of(data)
-        return given.as_given(super().rank(given.data))
+        return given.as_given(super().rank(given.data), "position")
 
     def sample_rankings(
         self,
@@ -230,32 +235,63 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         *,
         top_k: int | None = None,
         seed: int | np.random.Generator | None = None,
-    ) -> NDArray[np.int32]:
+    ) -> Any:
         """Draw n rankings of every list: n x rows, the position of each row; see `items_of`.
 
-        With `top_k`, only the first so many items of a ranking are shown; the position of the others is 0.
+        For a frame they are a frame of its kind, with a column for each ranking. With `top_k`, only the first
+        so many items of a ranking are shown; the position of the others is 0.
         """
         given = self.items_of(data)
-        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed))
+        return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed), "position")
 
-    def rotation(self, data: Any, n: int = 8, **options: Any) -> NDArray[np.int32]:
+    def rotation(self, data: Any, n: int = 8, **options: Any) -> Any:
         """Choose n rankings of every list to show in turn; see `ScoredPolicy.rotation`."""
         given = self.items_of(data)
-        return given.as_given(super().rotation(given.data, n, **options))
+        return given.as_given(super().rotation(given.data, n, **options), "position")
 
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
         """Return utility, exposure and disparity on lists, clicks or a frame; see `fultr.evaluate`."""
         self.fitted_scorer()
         return evaluate(self, data, **options)
 
-    def score(self, data: Any, **options: Any) -> float:
+    def score(
+        self,
+        X: Any,  # noqa: N803
+        y: ArrayLike | None = None,
+        *,
+        qid: ArrayLike | None = None,
+        sample_weight: None = None,
+        **options: Any,
+    ) -> float:
         """Return the utility on labelled lists or clicks, of which more is better: the expected DCG.
 
         It is cut after `top_k` if the ranker has one. It says nothing of fairness; `evaluate`, which takes
         the same options, does.
+
+        Parameters
+        ----------
+        X
+            Labelled lists, clicks, or a frame of either; or features, rows x d.
+        y, qid
+            With features: the relevance of each row, and its query; by default all rows are one list.
+        sample_weight
+            None, which is what a `Pipeline` passes: lists have no weights.
         """
-        found = self.evaluate(data, **{"at": getattr(self, "top_k", None), "intervals": None, **options})
-        return float(found.dcg)
+        if sample_weight is not None:
+            raise InputError("lists have no weights; leave it out", column="sample_weight")
+        data = X
+        if y is not None:
+            query = np.zeros(len(np.asarray(y)), dtype=np.int64) if qid is None else qid
+            data = RankingDataset.from_rows(X, query, relevance=y)
+        at = {"at": getattr(self, "top_k", None), "intervals": None}
+        return float(self.evaluate(data, **{**at, **options}).dcg)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say what data this takes, as scikit-learn asks."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing is not None
+        tags.input_tags.categorical = tags.input_tags.string = bool(self.categories)
+        return tags
 
     def fitted_scorer(self) -> Any:
         """Return the trained scorer; not to be asked before `fit`."""
@@ -318,7 +354,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         return [str(name) for name in self.feature_names_in_]
 
 
-def refuse_device(settings: dict[str, Any]) -> None:
+def check_no_device(settings: dict[str, Any]) -> None:
     """Refuse a device: kernels are compiled for the CPU."""
     if "device" in settings:
         problem = "training and ranking run on the CPU, on all its cores; leave device out"

@@ -228,12 +228,12 @@ def results_of_run(path: str | Path, config: Mapping[str, Any], *, resume: bool)
     nearest_folder(path)
     folder, asked = Path(path), json.loads(json.dumps(config, allow_nan=False))
     if not (folder / CONFIG).exists():
-        _refuse_strangers(folder)
+        _check_own_file(folder)
         return None
     if not resume:
         problem = "holds a run already; go on with it ({resume}), or choose another folder"
         raise InputError(problem, file=folder, options=["resume"])
-    _refuse_other_settings(_read_json(folder / CONFIG), asked, folder / CONFIG)
+    _check_same_settings(_read_json(folder / CONFIG), asked, folder / CONFIG)
     if not (folder / RESULTS).exists():
         return None
     _remove_checkpoints(folder)
@@ -277,7 +277,7 @@ def _hold(metrics: FileIO, folder: Path) -> None:
         return
 
 
-def _refuse_strangers(folder: Path) -> None:
+def _check_own_file(folder: Path) -> None:
     """Refuse a folder that holds anything but what is there before config.json is."""
     if not folder.is_dir():
         return
@@ -290,7 +290,7 @@ def _refuse_strangers(folder: Path) -> None:
             raise InputError(problem, file=folder)
 
 
-def _refuse_other_settings(known: dict[str, Any], asked: dict[str, Any], file: Path) -> None:
+def _check_same_settings(known: dict[str, Any], asked: dict[str, Any], file: Path) -> None:
     before, now = dict(_flat(known)), dict(_flat(asked))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name) and name.split(".")[-1] != _NOT_COMPARED:

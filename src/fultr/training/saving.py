@@ -121,7 +121,7 @@ def save(ranker: TrainableRanker, path: str | Path) -> Path:
     return write_policy_file(path, tensors, content)
 
 
-def load(path: str | Path, module: nn.Module | None = None) -> Any:
+def load_ranker(path: str | Path, module: nn.Module | None = None) -> Any:
     """Read a trained ranker, of the class that was saved.
 
     No code is run from the file, and any damage to it is noticed. `module` is needed for a scorer of your
@@ -135,6 +135,10 @@ def load(path: str | Path, module: nn.Module | None = None) -> Any:
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         problem = f"is not a policy that this version can read ({type(error).__name__}: {error})"
         raise InputError(problem, file=path) from error
+
+
+load = load_ranker
+"""`load_ranker` by its short name, beside `save`."""
 
 
 def _settings(ranker: TrainableRanker) -> dict[str, Any]:
