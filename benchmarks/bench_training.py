@@ -28,8 +28,9 @@ import fultr
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.frontier import FAIRNESS_WEIGHTS
 from fultr.training.goals import Penalised
-from fultr.training.models import LinearModel, ModuleModel, Scaling
+from fultr.training.models import LinearModel, ModuleModel
 from fultr.training.objective import Objective
+from fultr.training.scaling import Scaling
 from fultr.training.task import Task, Weighing
 
 BIAS = fultr.PositionBias.power(1.0)
@@ -90,7 +91,7 @@ def preset_lines(quick: bool) -> Iterator[str]:
     if "FULTR_MSLR" not in os.environ:
         yield "not on Microsoft's data: set FULTR_MSLR to a folder with Fold1/train.txt, ..."
     asked = list(itertools.product(names, kinds))
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=alone) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=in_one_thread) as pool:
         runs = {
             (name, kind): [
                 pool.submit(measured_presets, name, *kind, quick, split)
@@ -104,7 +105,7 @@ def preset_lines(quick: bool) -> Iterator[str]:
             )
 
 
-def alone() -> None:
+def in_one_thread() -> None:
     """Let a process use one core, and compile what it needs before anything is timed."""
     torch.set_num_threads(1)
     lists = fultr.datasets.synthetic(queries=20).train
@@ -129,7 +130,7 @@ def measured_presets(
     name: str, model: str, weight: float, quick: bool, split: int
 ) -> list[tuple[float, ...]]:
     """Train all presets on one split."""
-    _, data, clicks = next(one for one in presets_data(quick, split) if one[0] == name)
+    _, data, clicks = next(entry for entry in presets_data(quick, split) if entry[0] == name)
     logs = simulated(data, clicks, split)
     return [
         measured_preset(
@@ -148,9 +149,9 @@ def measured_preset(
     ranker.fit(log, valid=valid)
     seconds = time.perf_counter() - start
     reached = training_objective(ranker, log, weight) if ranker.l2 is not None else np.nan
-    found = fultr.evaluate(ranker, test, position_bias=BIAS, intervals=None)
-    on_test = (found.dcg - weight * found.disparity_squared) / (1 + weight)
-    return reached, seconds, on_test, found.dcg, found.disparity_squared**0.5
+    evaluation = fultr.evaluate(ranker, test, position_bias=BIAS, intervals=None)
+    on_test = (evaluation.dcg - weight * evaluation.disparity_squared) / (1 + weight)
+    return reached, seconds, on_test, evaluation.dcg, evaluation.disparity_squared**0.5
 
 
 def training_objective(ranker: FairRanker, log: fultr.ClickLog, weight: float, l2: float = 1e-3) -> float:
@@ -158,7 +159,8 @@ def training_objective(ranker: FairRanker, log: fultr.ClickLog, weight: float, l
     task = Task.of(log, Weighing(BIAS))
     scaling = Scaling.none(task.data)
     inner = copy.deepcopy(ranker.fitted_scorer().scorer).requires_grad_(True)
-    vector = np.concatenate([one.detach().double().reshape(-1).numpy() for one in inner.parameters()])
+    flat = [parameter.detach().double().reshape(-1).numpy() for parameter in inner.parameters()]
+    vector = np.concatenate(flat)
     linear = ranker.model == "linear"
     model = LinearModel(task.data, scaling) if linear else ModuleModel(task.data, scaling, inner)
     objective = Objective(task, model, np.array([l2]), accuracy="double")

@@ -68,19 +68,19 @@ def measure_split(data: str, clicks: float, split: int) -> dict[str, list[float]
     lists = splits_of(Conditions(data, clicks, split=split, lists=LISTS))
     fixed = FixedPolicy(lists.train, split)
     truth = fixed.measures(lists.train, evidence_from_relevance(lists.train))
-    wanted = max(20, round(clicks * len(lists.train)))
+    impressions = max(20, round(clicks * len(lists.train)))
     logs: list[Counts] = []
     for number in range(LOGS):
         rng = np.random.default_rng([split, number])
-        logs.append(simulate_clicks(lists.train, fixed.policy, BIAS, clicks=wanted, seed=rng).compact())
-    found = {}
+        logs.append(simulate_clicks(lists.train, fixed.policy, BIAS, clicks=impressions, seed=rng).compact())
+    measures = {}
     for name, estimate in ESTIMATORS.items():
         errors = [fixed.measures(log.data, estimate(log)) - truth for log in logs]
         ranker = FairRanker(**SETTINGS, evidence=name, seed=split).fit(logs[0])  # type: ignore[arg-type]
         tested = evaluate(ranker, lists.test, position_bias=BIAS, intervals=None)
         of_test = [tested.dcg, tested.disparity_squared]
-        found[name] = [*np.sqrt(np.mean(np.square(errors), axis=0)).tolist(), *of_test]
-    return found
+        measures[name] = [*np.sqrt(np.mean(np.square(errors), axis=0)).tolist(), *of_test]
+    return measures
 
 
 def rows_of(data: str, clicks: float, splits: int) -> list[dict[str, object]]:

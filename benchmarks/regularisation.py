@@ -46,7 +46,7 @@ def main() -> None:
 def rows_of(data: str, splits: int) -> list[dict[str, Any]]:
     """Return the means over splits for each method and cost."""
     german = data == "german"
-    found: dict[tuple[str, float], list[dict[str, float]]] = {}
+    by_method: dict[tuple[str, float], list[dict[str, float]]] = {}
     for split in range(splits):
         noisy = make_world(Conditions(data, 100.0 if german else 10.0, eps_minus=0.1, split=split))
         for name, make in RANKERS.items():
@@ -59,7 +59,7 @@ def rows_of(data: str, splits: int) -> list[dict[str, Any]]:
                     for part, lists in (("train", noisy.train), ("test", noisy.test))
                     if lists is not None
                 }
-                found.setdefault((name, l2), []).append(measured)
+                by_method.setdefault((name, l2), []).append(measured)
         clean = make_world(Conditions(data, 10.0 if german else 1.0, split=split))
         for l2 in COSTS["regression"]:
             regression = RelevanceRegression(l2=l2, position_bias=clean.position_bias, seed=split)
@@ -68,7 +68,7 @@ def rows_of(data: str, splits: int) -> list[dict[str, Any]]:
             named = {
                 f"relative_error_{number}": error for number, error in enumerate(errors.values(), start=1)
             }
-            found.setdefault(("regression", l2), []).append(named)
+            by_method.setdefault(("regression", l2), []).append(named)
     return [
         {
             "data": data.partition(":")[0],
@@ -77,7 +77,7 @@ def rows_of(data: str, splits: int) -> list[dict[str, Any]]:
             "splits": splits,
             **{column: float(np.mean([row[column] for row in rows])) for column in rows[0]},
         }
-        for (name, l2), rows in found.items()
+        for (name, l2), rows in by_method.items()
     ]
 
 

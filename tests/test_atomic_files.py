@@ -129,6 +129,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
     monkeypatch.setattr(os, "fsync", sync)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", [1, 2, 3, 4, 5])
 def test_an_audit_on_a_full_disk_leaves_no_new_file_beside_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int

@@ -14,7 +14,7 @@ from torch import nn
 from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias
 from fultr.training import fair_ranker
 from fultr.training.checkpoints import digest_of
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.run_folder import RunFolder
 from tests.ranker_contract import clicks_on, lists

@@ -153,6 +153,7 @@ def test_noise_is_estimated_by_position(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(curve.split(",")) == 4
 
 
+@pytest.mark.slow
 def test_demo_learns_a_fair_policy_and_writes_what_it_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ def test_without_any_folder_kernels_are_compiled_in_memory(monkeypatch: pytest.M
     assert locators_of(monkeypatch, home=False) is None
 
 
+@pytest.mark.slow
 def test_without_any_folder_the_package_works() -> None:
     no_folder = "from numba.core.caching import CacheImpl\nCacheImpl._locator_classes = []\n"
     done = subprocess.run([sys.executable, "-c", no_folder + CALL], capture_output=True, text=True)

@@ -8,7 +8,7 @@ import pytest
 
 from fultr import FairRanker, TreeSettings
 from fultr.training import fair_ranker
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 from tests.ranker_contract import Candidate, Contract
 from tests.training_tasks import BIAS
 

@@ -68,6 +68,7 @@ def parts_of(frame: pl.DataFrame, cuts: list[int]) -> list[pl.DataFrame]:
     return [part.filter(pl.col("part") == number).drop("part") for number in np.unique(sides).tolist()]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     log=logs(ids=True),
@@ -115,6 +116,7 @@ def test_a_file_of_counts_holds_all_of_them(tmp_path_factory: pytest.TempPathFac
     assert content(fultr.count(path)) == content(counts)
 
 
+@pytest.mark.slow
 @given(log=logs())
 def test_a_log_in_a_file_has_the_counts_of_the_log(
     tmp_path_factory: pytest.TempPathFactory, log: ClickLog

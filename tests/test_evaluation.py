@@ -281,6 +281,7 @@ def numbers_of(found: Evaluation) -> NDArray[np.float64]:
     return np.array([found.dcg, found.disparity, *found.merit.values(), *found.exposure.values()])
 
 
+@pytest.mark.slow
 def test_clicks_say_the_same_as_relevances_on_average() -> None:
     data, logs_drawn = world(12), 150
     policy = PlackettLuce(by_second)
@@ -344,6 +345,7 @@ def assert_same(one: Any, other: Any) -> None:
         assert one == other
 
 
+@pytest.mark.slow
 @given(logs(), st.sampled_from([None, 2]), st.booleans())
 def test_compacted_logs_give_the_same_intervals_included(log: ClickLog, at: int | None, noisy: bool) -> None:
     # what ranks must not depend on the order of the rows, so ties are broken at random

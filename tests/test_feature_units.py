@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fultr import ClickLog, FairRanker, RankingDataset, evaluate
 from fultr.baselines import PropensitySVMRank, RelevanceRegression
 from fultr.training.impressions import batch_scorer
-from fultr.training.models import Scaling
 from fultr.training.preparation import prepare
+from fultr.training.scaling import Scaling
 from tests.ranker_contract import WIDTH, clicks_on, lists
 from tests.training_tasks import BIAS
 

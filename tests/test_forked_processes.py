@@ -40,6 +40,7 @@ sys.exit("the child hangs")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_predicts_after_its_parent_did_on_two_threads() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}

@@ -13,9 +13,13 @@ import pytest
 from fultr import ClickLog, FairRanker, Frontier, InputError, datasets, sweep
 from fultr.plots import draw_frontier
 from fultr.training import fair_ranker
-from fultr.training.cross_fitting import MOVING_COSTS
+from fultr.training.checkpoints import nothing_kept
+from fultr.training.cross_fitting import MOVING_COSTS, CrossFit
 from fultr.training.frontier import FrontierPoint
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.goals import squared
+from fultr.training.objective import stacked
+from fultr.training.offset_search import SHARPNESS, measure_scores, spread_within
+from fultr.training.paper_steps import PaperSettings
 from tests.training_tasks import BIAS, small_log, validation_of
 
 WEIGHTS = [0.0, 0.1, 1.0, 10.0]
@@ -34,12 +38,13 @@ def front(log: ClickLog) -> Frontier:
 def made(*values: tuple[float, float, float]) -> Frontier:
     """A frontier of weights, utilities and disparities on validation clicks, without policies."""
     points = [
-        FrontierPoint(weight, 0.1, 0, utility, disparity, utility, disparity, True)
+        FrontierPoint(weight, 0.1, 1.0, "training", 0, utility, disparity, utility, disparity, True)
         for weight, utility, disparity in values
     ]
     return Frontier(points, [], FairRanker(), None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_a_sweep_is_all_its_single_fits(log: ClickLog, model: str) -> None:
     settings: dict[str, Any] = {"model": model, "hidden": [3]}
@@ -117,6 +122,9 @@ def test_the_papers_protocol_can_be_swept(log: ClickLog, monkeypatch: pytest.Mon
         {"fairness_weights": [np.nan]},
         {"fairness_weights": ["1"]},
         {"seeds": []},
+        {"fairness": []},
+        {"fairness": ["training", "magic"]},
+        {"fairness": "offsets", "group_blind": True},
         {"l2": [-1.0]},
         {"max_disparity": 0.1},
     ],
@@ -131,9 +139,9 @@ def test_wrong_sweeps_are_refused(log: ClickLog, wrong: dict[str, Any]) -> None:
 
 
 def test_the_most_useful_below_a_limit(front: Frontier, log: ClickLog) -> None:
-    ordered = sorted(front.chosen, key=lambda point: point.valid_disparity)
-    limit = ordered[1].valid_disparity
-    best = max(ordered[:2], key=lambda point: point.valid_utility)
+    ordered = sorted(front.points, key=lambda point: point.valid_disparity)
+    limit = ordered[3].valid_disparity
+    best = max(ordered[:4], key=lambda point: point.valid_utility)
     ranker = front.select(max_disparity=limit)
     assert ranker.fairness_weight == best.fairness_weight
     assert abs(validation_of(ranker)["disparity"]) <= limit + 2e-3
@@ -143,9 +151,9 @@ def test_the_most_useful_below_a_limit(front: Frontier, log: ClickLog) -> None:
 
 
 def test_the_fairest_that_keeps_a_share(front: Frontier) -> None:
-    highest = max(point.valid_utility for point in front.chosen)
+    highest = max(point.valid_utility for point in front.points)
     for share in (1.0, 0.97, 0.9, 0.01):
-        allowed = [point for point in front.chosen if point.valid_utility >= share * highest]
+        allowed = [point for point in front.points if point.valid_utility >= share * highest]
         fairest = min(allowed, key=lambda point: point.valid_disparity)
         assert front.select(min_utility=share).fairness_weight == fairest.fairness_weight
 
@@ -166,19 +174,76 @@ def test_dominated_policies_are_left_out() -> None:
     assert [point.fairness_weight for point in made((0, 1.0, 0.0), (1, 0.9, 0.1)).non_dominated] == [0]
 
 
+@pytest.fixture(scope="module")
+def both(log: ClickLog) -> Frontier:
+    return sweep(log, fairness_weights=[0.0, 10.0], l2=[0.003, 0.1], fairness=["training", "offsets"])
+
+
+def test_the_envelope_is_over_all_candidates(both: Frontier) -> None:
+    """No candidate, of whatever cost or kind, beats one of the envelope; all others are beaten."""
+    envelope = both.non_dominated
+    assert {point.fairness for point in both.points} == {"training", "offsets"}
+    for point in both.points:
+        rivals = [other for other in both.points if other.valid_utility >= point.valid_utility]
+        is_beaten = any(other.valid_disparity < point.valid_disparity for other in rivals)
+        assert (point in envelope) <= (not is_beaten)
+        assert is_beaten or any(
+            (point.valid_utility, point.valid_disparity) == (other.valid_utility, other.valid_disparity)
+            for other in envelope
+        )
+    assert (np.diff([point.valid_disparity for point in envelope]) < 0).all()
+    assert (np.diff([point.valid_utility for point in envelope]) <= 0).all()
+    assert [row["non_dominated"] for row in both.rows()] == [point in envelope for point in both.points]
+
+
+def test_offsets_can_be_swept(both: Frontier, log: ClickLog) -> None:
+    fair = next(point for point in both.points if point.fairness == "offsets" and point.fairness_weight == 10)
+    useful = FairRanker(0.0, l2=[0.003, 0.1]).fit(log)
+    ranker = both.ranker(fair)
+    assert ranker.fairness == "offsets"
+    np.testing.assert_allclose(ranker.coef_, useful.coef_)
+    assert ranker.training_disparity_ == pytest.approx(fair.train_disparity, abs=1e-3)
+    assert validation_of(ranker)["dcg"] == pytest.approx(fair.valid_utility, abs=1e-4)
+    single = FairRanker(10.0, l2=[0.003, 0.1], fairness="offsets").fit(log)
+    assert ranker.offsets_ == pytest.approx(single.offsets_, abs=1e-6)
+
+
+def test_the_temperature_is_the_best_one_for_each_weight(log: ClickLog) -> None:
+    """Of all temperatures, by U - lambda D^2 on left-out clicks; those of a larger weight may differ."""
+    base = FairRanker(10.0, l2=[0.003, 0.1])
+    fit = CrossFit(base, base.prepare(log.compact(), None), nothing_kept, None)
+    start = fit.start()
+    weights = np.full(start.costs.size, 10.0)
+    plain, best = fit.trained(start, weights, start.costs), fit.priced(start, weights, start.costs)
+    for number in range(len(best)):
+        scores = plain.scores(number)
+        temperatures = spread_within(fit.folds.judged.data, scores) / np.array(SHARPNESS)
+        measured = stacked(measure_scores(fit.folds.judged, scores / one) for one in temperatures)
+        values = measured.utility - 10.0 * squared(measured.disparity)
+        judged = best.judge()
+        assert judged.utility[number] - 10.0 * squared(judged.disparity)[number] == pytest.approx(max(values))
+        choice = best.choice(number)
+        assert choice.scorer.temperature == pytest.approx(best.total_temperature(number))
+    ranker = base.fit(log)
+    assert ranker.scorer_.temperature in [
+        pytest.approx(best.total_temperature(number)) for number in range(len(best))
+    ]
+
+
 # --- writing ---
 
 
 def test_tables_hold_all_policies(front: Frontier, tmp_path: Path) -> None:
     rows = front.rows()
     assert len(rows) == 4 * len(MOVING_COSTS)
+    flags = {"chosen", "non_dominated"}
     assert json.loads(front.to_json(tmp_path / "front.json").read_text()) == rows
     with front.to_csv(tmp_path / "front.csv").open() as file:
         for found, row in zip(csv.DictReader(file), rows, strict=True):
-            assert {name: type(row[name])(value) for name, value in found.items() if name != "chosen"} == {
-                name: value for name, value in row.items() if name != "chosen"
+            assert {name: type(row[name])(value) for name, value in found.items() if name not in flags} == {
+                name: value for name, value in row.items() if name not in flags
             }
-            assert found["chosen"] == str(row["chosen"])
+            assert [found[name] for name in flags] == [str(row[name]) for name in flags]
     frame = front.to_frame()
     assert frame.to_dicts() == rows
     assert repr(front) == "<Frontier: 12 policies, 4 fairness weights>"

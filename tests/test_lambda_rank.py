@@ -27,8 +27,9 @@ from fultr.baselines import lambda_rank
 from fultr.baselines.lambda_kernel import MergedImpressions
 from fultr.baselines.lambda_rank import Judge, LambdaAscent, LambdaRank, Training
 from fultr.policy import FixedScorer, MLPScorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.models import LinearModel, Model, ModuleModel
+from fultr.training.paper_steps import PaperSettings
+from fultr.training.scaling import Scaling
 from tests.ranker_contract import WIDTH, Candidate, Contract, clicks_on, lists
 from tests.training_tasks import BIAS, random_lists, random_log
 

@@ -39,6 +39,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "form"), FORMS)
 @settings(max_examples=25)
 @given(log=logs())

@@ -39,6 +39,7 @@ def replace_groups(data: RankingDataset, group: np.ndarray, names: list[str]) ->
     return replace(data, group=group, group_names=tuple(names))
 
 
+@pytest.mark.slow
 def test_a_hundred_groups_are_audited_in_bounded_memory() -> None:
     log = log_of(100)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -16,8 +16,9 @@ from fultr.data.dataset import rows_of
 from fultr.estimators import Candidates, Evidence
 from fultr.policy import MLPScorer
 from fultr.training.goals import Goal, Limited, Penalised, squared
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
+from fultr.training.models import LinearModel, Model, ModuleModel
 from fultr.training.objective import Measured, Objective
+from fultr.training.scaling import Scaling
 from fultr.training.task import Task, Weighing
 from tests.reference import enumerated_values, plain_disparity
 from tests.training_tasks import BIAS, random_lists, random_log, random_task

@@ -28,10 +28,12 @@ from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer, softmax_entropy
 from fultr.training.goals import Penalised, squared
 from fultr.training.impressions import BATCHES_TOGETHER, Batch, Impressions, batch_scorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling, fill_parameters
+from fultr.training.models import LinearModel, Model, ModuleModel, fill_parameters
 from fultr.training.objective import Objective
-from fultr.training.paper_protocol import Ascent, PaperResult, PaperSettings, train_as_paper
-from fultr.training.solving import Settled
+from fultr.training.paper_protocol import PaperResult, train_as_paper
+from fultr.training.paper_steps import Ascent, PaperSettings
+from fultr.training.scaling import Scaling
+from fultr.training.solving import StepReached
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
@@ -238,6 +240,7 @@ def test_a_batch_holds_its_impressions() -> None:
             assert batch.merit[number] == pytest.approx(merit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "kind"), [(2, "linear"), (3, "linear"), (2, "mlp"), (3, "mlp"), (2, "module")]
 )
@@ -355,6 +358,7 @@ def plain_training(
             yield flat, gamma, torch.stack(list(window)).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 @pytest.mark.parametrize("groups", [2, 3])
 def test_training_is_the_plain_protocol(groups: int, kind: str) -> None:
@@ -411,7 +415,7 @@ def nothing_to_gain(groups: int = 2) -> Task:
 
 
 def test_without_gain_the_entropy_bonus_fades_and_training_stops() -> None:
-    log, kept, seen = clicks_on(lists_of(2)), Kept(), list[Settled]()
+    log, kept, seen = clicks_on(lists_of(2)), Kept(), list[StepReached]()
     result = train(
         log,
         model_on("linear", log.data),
@@ -432,7 +436,7 @@ def test_without_gain_the_entropy_bonus_fades_and_training_stops() -> None:
 
 
 def test_a_gain_restores_patience_and_the_best_parameters_are_returned() -> None:
-    log, kept, seen = clicks_on(lists_of(2)), Kept(), list[Settled]()
+    log, kept, seen = clicks_on(lists_of(2)), Kept(), list[StepReached]()
     settings = quick(validate_every=7, most_steps=300, patience=4, learning_rate=0.05)
     model = model_on("linear", log.data)
     result = train(log, model, settings=settings, checkpoints=kept, watch=seen.append)
@@ -466,7 +470,7 @@ def test_taken_up_anywhere_training_ends_the_same(kind: str) -> None:
     log, valid = clicks_on(lists_of(3), impressions=30), Task.of(lists_of(3, seed=1), WEIGHING)
     settings = quick(patience=6, most_steps=150, learning_rate=0.01, adam_learning_rate=0.01)
 
-    def run(kept: Kept, watch: Callable[[Settled], None] | None = None) -> PaperResult:
+    def run(kept: Kept, watch: Callable[[StepReached], None] | None = None) -> PaperResult:
         model = model_on(kind, log.data)
         return train(log, model, valid=valid, seed=2, settings=settings, checkpoints=kept, watch=watch)
 
@@ -487,7 +491,7 @@ def test_taken_up_anywhere_training_ends_the_same(kind: str) -> None:
         for mine, theirs in zip(later.states, whole.states[number + 1 :], strict=True):
             assert all((mine[name] == theirs[name]).all() for name in theirs)
         assert all((before[name] == array).all() for name, array in state.items())
-    ended, seen = Kept(whole.states[-1]), list[Settled]()
+    ended, seen = Kept(whole.states[-1]), list[StepReached]()
     assert (run(ended, seen.append).parameters == result.parameters).all()
     assert not ended.states
     assert not seen

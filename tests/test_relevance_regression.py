@@ -21,7 +21,8 @@ from fultr.baselines.relevance import (
     RelevanceRegression,
 )
 from fultr.policy import MLPScorer, Shifted
-from fultr.training.models import Model, ModuleModel, Scaling
+from fultr.training.models import Model, ModuleModel
+from fultr.training.scaling import Scaling
 from tests.ranker_contract import Candidate, Contract
 from tests.training_tasks import BIAS, random_lists, random_log
 

@@ -24,9 +24,9 @@ from fultr import (
 from fultr import simulate_clicks as simulate
 from fultr.training import fair_ranker
 from fultr.training.checkpoints import Tensors
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 from fultr.training.run_folder import RunFolder, results_of_run
-from fultr.training.solving import Settled
+from fultr.training.solving import StepReached
 
 CONFIG = {
     "command": "train",
@@ -41,8 +41,8 @@ def log() -> ClickLog:
     return simulate(data, RandomRanking(), PositionBias.power(1.0), clicks=80, seed=0)
 
 
-def reached(stage: str, iterations: int) -> Settled:
-    return Settled(stage, iterations, value=0.0, utility=1.0 + iterations, disparity=0.5)
+def reached(stage: str, iterations: int) -> StepReached:
+    return StepReached(stage, iterations, value=0.0, utility=1.0 + iterations, disparity=0.5)
 
 
 def state(*values: float) -> dict[str, NDArray[Any]]:
@@ -286,6 +286,7 @@ RANKERS: dict[str, Callable[[], FairRanker]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RANKERS)
 def test_training_that_dies_at_any_save_ends_with_the_same_weights(
     tmp_path: Path, log: ClickLog, kind: str, monkeypatch: pytest.MonkeyPatch

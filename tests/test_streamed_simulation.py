@@ -35,6 +35,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(("name", "form"), [*FORMS, ("log.parquet", "none")])
 def test_a_streamed_simulation_is_the_simulation(

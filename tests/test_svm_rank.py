@@ -26,7 +26,8 @@ from fultr.baselines import cutting_plane
 from fultr.baselines.cutting_plane import Planes, Tangent, minimise, spread_shares
 from fultr.baselines.svm_rank import L2, ClickSVMRank, PairwiseHinge, PropensitySVMRank, SVMRank
 from fultr.policy import FixedScorer
-from fultr.training.models import LinearModel, Scaling
+from fultr.training.models import LinearModel
+from fultr.training.scaling import Scaling
 from tests.ranker_contract import Candidate, Contract, clicks_on, lists
 from tests.training_tasks import BIAS, random_lists, random_log
 
@@ -498,6 +499,7 @@ class TestBadInput:
             PropensitySVMRank(position_bias=BIAS, scale_features=False, l2=1.0).fit(huge)
         assert PropensitySVMRank(position_bias=BIAS, l2=1.0).fit(huge).gap_ <= 1e-4
 
+    @pytest.mark.slow
     def test_a_quarter_of_a_million_clicks_are_solved(self) -> None:
         data = datasets.german_credit(seed=0).train
         log = simulate_clicks(data, RandomRanking(), BIAS, clicks=250_000, seed=0)

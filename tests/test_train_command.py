@@ -123,6 +123,7 @@ def test_a_run_goes_on_only_as_it_was_begun(
         assert named in refusal(capsys, *again, unchanged=tmp_path)
 
 
+@pytest.mark.slow
 def test_all_options_reach_the_ranker(
     tmp_path: Path, clicks: Path, data: DataSplits, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -442,7 +443,11 @@ def test_sweep_writes_a_frontier_and_its_policies(
     assert len(rows) == 9
     assert len((folder / "frontier.csv").read_text().splitlines()) == 10
     found = json_of(capsys, *arguments, "--resume")
-    assert [row["fairness_weight"] for row in found["policies"]] == [0, 0.5, 10]
+    assert [row["fairness_weight"] for row in found["policies"] if row["chosen"]] == [0, 0.5, 10]
+    envelope = [row["valid_utility"] for row in rows if row["non_dominated"]]
+    assert sorted(row["valid_utility"] for row in found["policies"] if row["non_dominated"]) == sorted(
+        envelope
+    )
     for row in found["policies"]:
         ranker = load(folder / row["policy"])
         assert ranker.training_utility_ == pytest.approx(row["train_utility"], rel=1e-3)
@@ -505,7 +510,7 @@ import json, os, resource, signal, sys, time
 import fultr
 from fultr.cli.main import run
 from fultr.training import fair_ranker
-from fultr.training.paper_protocol import PaperSettings
+from fultr.training.paper_steps import PaperSettings
 
 short = PaperSettings(
     validate_every=20, patience=3, most_steps=400, samples=8, window=40, learning_rate=0.05
@@ -673,8 +678,10 @@ def test_signals_leave_the_last_state_and_say_how_to_go_on(
     code, took, _ = driver.run(*arguments, "--out", tmp_path / "whole")
     assert code == 0
     stopped = 0
-    for share in (0.1, 0.5, 0.7):
-        out = tmp_path / f"torn-{share}"
+    for attempt, share in enumerate(np.random.default_rng(number).uniform(0.1, 0.9, size=40)):
+        if attempt >= 3 and stopped:
+            break
+        out = tmp_path / f"torn-{attempt}"
         code, _, said = driver.run(*arguments, "--out", out, seconds=share * took, number=number)
         if (out / "config.json").exists() and code:
             assert code == expected

@@ -19,9 +19,10 @@ from fultr.training import growing
 from fultr.training.goals import Penalised
 from fultr.training.growing import ScoreSlopes, stops_of
 from fultr.training.lightgbm_trees import BinnedRows
-from fultr.training.models import LinearModel, Scaling
+from fultr.training.models import LinearModel
 from fultr.training.objective import Objective
-from fultr.training.offsets import best_temperature
+from fultr.training.offset_search import best_temperature
+from fultr.training.scaling import Scaling
 from fultr.training.tree_model import TreeModel
 from tests.training_tasks import BIAS, random_log, random_task
 
@@ -199,6 +200,7 @@ def test_trees_learn_what_is_not_linear() -> None:
     assert shares["linear+trees"] > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_limits_hold(log: ClickLog, free: dict[str, FairRanker], model: str) -> None:
     limit = free[model].training_disparity_ / 4
@@ -208,6 +210,7 @@ def test_limits_hold(log: ClickLog, free: dict[str, FairRanker], model: str) -> 
     assert free[model].training_disparity_ > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_a_share_of_the_utility_is_kept(log: ClickLog, free: dict[str, FairRanker], model: str) -> None:
     ranker = made(model, min_utility=0.95).fit(log)
@@ -215,6 +218,7 @@ def test_a_share_of_the_utility_is_kept(log: ClickLog, free: dict[str, FairRanke
     assert ranker.training_disparity_ < 0.7 * free[model].training_disparity_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_a_fairness_weight_makes_fairer(log: ClickLog, free: dict[str, FairRanker], model: str) -> None:
     ranker, test = made(model, fairness_weight=100.0).fit(log), curved(seed=7)
@@ -222,6 +226,7 @@ def test_a_fairness_weight_makes_fairer(log: ClickLog, free: dict[str, FairRanke
     assert fairer < 0.2 * fultr.evaluate(free[model], test, intervals=None).disparity_squared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_confidence_and_offsets(log: ClickLog, model: str) -> None:
     sure = made(model, max_disparity=0.5, confidence=0.9).fit(log)
@@ -233,6 +238,7 @@ def test_confidence_and_offsets(log: ClickLog, model: str) -> None:
     assert shifted.offsets_["group 1"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_group_blind_trees_split_on_no_column_of_the_group(log: ClickLog, model: str) -> None:
     blind = made(model, fairness_weight=3.0, group_blind=True).fit(log)
@@ -245,6 +251,7 @@ def test_group_blind_trees_split_on_no_column_of_the_group(log: ClickLog, model:
     np.testing.assert_array_equal(blind.predict(test), blind.predict(replace(test, features=other)))
 
 
+@pytest.mark.slow
 def test_sweeps(log: ClickLog) -> None:
     front = fultr.sweep(log, ranker=made("trees"), fairness_weights=[0.0, 1.0, 30.0])
     assert len(front.points) == 9
@@ -431,7 +438,7 @@ def test_settings_that_do_not_fit_are_refused(log: ClickLog, settings: dict[str,
 
 
 @pytest.mark.parametrize("make", [fultr.baselines.LambdaRank, fultr.baselines.FairPGRank])
-def test_other_rankers_refuse_trees(log: ClickLog, make: Any) -> None:
+def test_other_rankers_check_not_trees(log: ClickLog, make: Any) -> None:
     with pytest.raises(InputError, match="cannot grow trees"):
         make(model="trees", position_bias=BIAS).fit(log)
 

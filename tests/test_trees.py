@@ -158,6 +158,7 @@ def test_random_arrays_are_refused_or_scored() -> None:
     assert 10 < scored < 1500
 
 
+@pytest.mark.slow
 def test_scoring_needs_no_lightgbm() -> None:
     code = (
         "import sys; sys.modules['lightgbm'] = None\n"

@@ -165,9 +165,10 @@ def distances_to_ends(
 def draw_frontier(
     points: Sequence[Mapping[str, Any]], path: str | Path, marked: Sequence[Mapping[str, Any]] = ()
 ) -> Path:
-    """Draw utility against disparity of the policies of a sweep, on training and on validation clicks.
+    """Draw utility against disparity of the policies of a sweep: their envelope on validation clicks.
 
-    `marked` are policies of other kinds, each with a name, drawn on top.
+    The policies of the envelope are also drawn with what they reach on training clicks, and the others as
+    dots. `marked` are policies of other kinds, each with a name, drawn on top.
     """
     figure, (axes,) = canvas_of(path)
     frontier_on(axes, points, marked)
@@ -178,11 +179,19 @@ def frontier_on(
     axes: Any, points: Sequence[Mapping[str, Any]], marked: Sequence[Mapping[str, Any]] = ()
 ) -> None:
     """Draw the same on axes of matplotlib."""
+    dominated = [point for point in points if not point["non_dominated"]]
+    if dominated:
+        across = [float(point["valid_disparity"]) for point in dominated]
+        up = [float(point["valid_utility"]) for point in dominated]
+        axes.plot(across, up, "s", color=VALIDATION, alpha=0.25, markersize=3, label="other candidates")
     for part, colour, style, name, beside in (
-        ("train", TRAINING, "o-", "training clicks", (6, 6)),
-        ("valid", VALIDATION, "s--", "validation clicks", (6, -12)),
+        ("train", TRAINING, "o-", "envelope, training clicks", (6, 6)),
+        ("valid", VALIDATION, "s--", "envelope, validation clicks", (6, -12)),
     ):
-        line = sorted(points, key=lambda point: float(point["fairness_weight"]))
+        line = sorted(
+            (point for point in points if point["non_dominated"]),
+            key=lambda point: -float(point["valid_utility"]),
+        )
         across = [float(point[f"{part}_disparity"]) for point in line]
         up = [float(point[f"{part}_utility"]) for point in line]
         axes.plot(across, up, style, color=colour, label=name, markersize=5, linewidth=1.2)

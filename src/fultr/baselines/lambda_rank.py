@@ -19,9 +19,10 @@ from fultr.expectation import dcg_weights
 from fultr.policy import MLPScorer
 from fultr.policy.plackett_luce import rank_positions
 from fultr.training.impressions import ORDER_OF_EPOCH, batch_scorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling
-from fultr.training.paper_protocol import PaperSettings, move_by_adam
+from fultr.training.models import LinearModel, Model, ModuleModel
+from fultr.training.paper_steps import PaperSettings, move_by_adam
 from fultr.training.ranker import TrainableRanker
+from fultr.training.scaling import Scaling
 from fultr.training.settings import check_not_trees
 from fultr.training.sources import position_bias_of, with_validation
 

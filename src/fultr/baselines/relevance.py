@@ -17,8 +17,9 @@ from fultr.errors import InputError
 from fultr.estimators import evidence_from_clicks, evidence_from_relevance
 from fultr.policy import LinearScorer, MLPScorer, Probability, Shifted
 from fultr.training import lbfgs
-from fultr.training.models import Model, ModuleModel, ScaledScorer, Scaling
+from fultr.training.models import Model, ModuleModel
 from fultr.training.ranker import TrainableRanker
+from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.sources import position_bias_of, with_validation
 
 Array = NDArray[np.float64]

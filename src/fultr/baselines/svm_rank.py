@@ -19,8 +19,9 @@ from fultr.data import Source
 from fultr.data.dataset import rows_of
 from fultr.errors import InputError
 from fultr.policy.plackett_luce import rank_positions
-from fultr.training.models import LinearModel, Model, Scaling
+from fultr.training.models import LinearModel, Model
 from fultr.training.ranker import TrainableRanker
+from fultr.training.scaling import Scaling
 from fultr.training.sources import position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 

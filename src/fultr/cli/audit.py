@@ -27,7 +27,8 @@ from fultr.cli.options import (
     reads_log,
 )
 from fultr.cli.output import print_facts, print_findings, print_json, print_table, progress, results, say
-from fultr.cli.rank import POLICY_FILE, Deterministic, load_policy
+from fultr.cli.policy_file import POLICY_FILE
+from fultr.cli.rank import Deterministic, load_policy
 from fultr.cli.training_options import (
     EpsMinus,
     EpsPlus,

@@ -199,6 +199,8 @@ def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:
 
 def _table(path: Path) -> fultr.data.Table | None:
     """Open a file that may hold clicks."""
+    if fultr.logs.is_events(path):
+        return fultr.logs.first_table(path)
     # an .arrow file of ours holds labelled data
     kinds = [ending for ending in fultr.data.KINDS if ending != ".arrow"]
     endings = tuple(ending + packed for ending in kinds for packed in ("", *fultr.data.COMPRESSED))

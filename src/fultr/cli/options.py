@@ -179,11 +179,11 @@ def reads_log(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def finite_option(value: float, option: str) -> None:
-    """Refuse a number that no option means: one that is not finite, or a whole one of more than 63 bits."""
+    """Refuse a number that no option means: one that is not finite, or an integer of more than 63 bits."""
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{option} must be a finite number", value=value)
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-        raise InputError(f"{option} must be a whole number of at most 63 bits", value=value)
+        raise InputError(f"{option} must be an integer of at most 63 bits", value=value)
 
 
 def names_in(texts: list[str] | None) -> list[str] | None:
@@ -204,11 +204,11 @@ def any_bias(eta: float | None, file: Path | None) -> fultr.clicks.AnyBias | Non
 
 def position_bias(eta: float | None, file: Path | None) -> fultr.PositionBias | None:
     """Return the position bias asked for, if any, as one curve."""
-    found = any_bias(eta, file)
-    if isinstance(found, fultr.PositionBiasByContext):
-        problem = f"has a curve for each {found.column}, and this command takes one curve only"
+    bias = any_bias(eta, file)
+    if isinstance(bias, fultr.PositionBiasByContext):
+        problem = f"has a curve for each {bias.column}, and this command takes one curve only"
         raise InputError(problem, file=file)
-    return None if found is None else found.to_position_bias()
+    return None if bias is None else bias.to_position_bias()
 
 
 def renamed_columns(pairs: list[str] | None) -> dict[str, str]:
@@ -217,7 +217,7 @@ def renamed_columns(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or []:
         name, equals, column = pair.partition("=")
         if not (equals and name and column) or name not in (*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL):
-            known = ", ".join((*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL))
-            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {known}", value=pair)
+            names = ", ".join((*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL))
+            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {names}", value=pair)
         renamed[name] = column
     return renamed

@@ -36,6 +36,7 @@ from fultr.cli.training_options import (
     EpsPlus,
     EvidenceName,
     EvidenceOption,
+    FairnessName,
     Folds,
     GroupBlind,
     Hidden,
@@ -78,6 +79,13 @@ def sweep(
         list[str] | None, typer.Option(help="Fairness weights, e.g. 0,0.1,1,10. [default: the paper's ten]")
     ] = None,
     l2: L2 = None,
+    fairness: Annotated[
+        list[FairnessName] | None,
+        typer.Option(
+            help="training, offsets, or both (give it twice). Offsets need the groups of items when they are"
+            " ranked. [default: training]"
+        ),
+    ] = None,
     seeds: Annotated[
         list[str] | None, typer.Option(help="Seeds of the initial parameters, e.g. 0,1,2. [default: --seed]")
     ] = None,
@@ -113,15 +121,18 @@ def sweep(
 ) -> None:
     """Train a policy for each of many fairness weights: what fairness costs in utility, as table and picture.
 
-    For each fairness weight the policy that does best on validation clicks is saved.
+    Every policy is a candidate. Saved are those that no other one beats on validation clicks, and the best of
+    each fairness weight.
 
     \b
     Example:
       fultr sweep clicks.parquet --out sweep
       fultr sweep clicks.parquet --lambdas 0,0.1,1,10 --l2 0.01,0.1 --out sweep --json
+      fultr sweep clicks.parquet --fairness training --fairness offsets --out sweep
     """
     further = {
         "fairness_weights": numbers_of(lambdas, "--lambdas") or list(fultr.training.FAIRNESS_WEIGHTS),
+        "fairness": [kind.value for kind in fairness or [FairnessName.TRAINING]],
         "seeds": numbers_of(seeds, "--seeds", int) or [seed],
     }
     ranker = fultr.FairRanker(
@@ -174,17 +185,20 @@ def write_frontier(front: fultr.Frontier, folder: Path) -> dict[str, Any]:
         front.to_json(folder / "frontier.json")
         files += [front.plot(folder / name).name for name in PICTURES]
         (folder / POLICIES).mkdir(exist_ok=True)
-        policies = [_write_policy(front, point, folder) for point in front.chosen]
+        policies = [_write_policy(front, point, folder) for point in front.shown]
     return {"policies": policies, "trained": len(front.points), "files": files}
 
 
 def _write_policy(front: fultr.Frontier, point: fultr.training.FrontierPoint, folder: Path) -> dict[str, Any]:
     several = len({other.seed for other in front.points}) > 1
     name = f"lambda-{repr(point.fairness_weight).removesuffix('.0')}"
-    name = f"{POLICIES}/{name}{f'-seed-{point.seed}' if several else ''}.safetensors"
+    name += f"-seed-{point.seed}" if several else ""
+    name += "" if point.chosen else f"-l2-{point.l2:g}"
+    name += "-offsets" if point.fairness == "offsets" else ""
+    name = f"{POLICIES}/{name}.safetensors"
     ranker = front.ranker(point)
     fultr.save(ranker, folder / name)
-    row = {key: value for key, value in asdict(point).items() if key != "chosen"}
+    row = asdict(point)
     if ranker.validation_ is None:  # training clicks stood in
         row |= {"valid_utility": None, "valid_disparity": None}
     return {
@@ -196,21 +210,22 @@ def _write_policy(front: fultr.Frontier, point: fultr.training.FrontierPoint, fo
 
 
 def print_frontier(console: Console, run_results: dict[str, Any], out: Path) -> None:
-    """Print the policies that stand for their fairness weight, and where everything is."""
+    """Print the envelope and the policies that stand for their fairness weight, and where everything is."""
     several = len({row["seed"] for row in run_results["policies"]}) > 1
     numbers = ("train_utility", "train_disparity", "valid_utility", "valid_disparity")
     rows = [
         (
             f"{row['fairness_weight']:g}" + (f" (seed {row['seed']})" if several else ""),
-            f"{row['l2']:g}",
+            f"{row['l2']:g}" + (", offsets" if row["fairness"] == "offsets" else ""),
+            f"{row['temperature']:.3g}",
             *("-" if row[name] is None else f"{row[name]:.4f}" for name in numbers),
             "*" if row["non_dominated"] else "",
         )
         for row in run_results["policies"]
     ]
     names = ("training utility", "training disparity", "validation utility", "validation disparity")
-    print_table(console, "What fairness costs", ("lambda", "l2", *names, ""), rows)
-    console.print("* no other has more utility and less disparity on validation clicks\n")
+    print_table(console, "What fairness costs", ("lambda", "l2", "temperature", *names, ""), rows)
+    console.print("* no other candidate has more utility and less disparity on validation clicks\n")
     facts = [
         ("policies", f"{out / POLICIES}, {len(run_results['policies'])} of {run_results['trained']} trained"),
         ("frontier", ", ".join(str(out / name) for name in run_results["files"])),

@@ -25,7 +25,7 @@ from fultr.cli.options import (
     reads_log,
 )
 from fultr.cli.output import print_facts, print_json, print_table, results
-from fultr.cli.rank import POLICY_FILE
+from fultr.cli.policy_file import POLICY_FILE
 from fultr.cli.training_options import (
     DEFAULT_CHECKPOINT_EVERY,
     DEFAULT_FOLDS,

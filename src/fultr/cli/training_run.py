@@ -202,7 +202,7 @@ def _watching(
     with Progress(*shown, console=console, transient=True) as bar:
         task = bar.add_task("training", total=1.0)
 
-        def watch(reached: fultr.training.Settled) -> None:
+        def watch(reached: fultr.training.StepReached) -> None:
             folder.record(reached)
             line = f"{reached.stage}  utility {reached.utility:.4f}  disparity {reached.disparity:.4f}"
             share = done.after(folder.stages_done, reached.stage, reached.iterations)

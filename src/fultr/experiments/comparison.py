@@ -102,12 +102,22 @@ def compare(
             "has no groups, though the log has, so that no disparity can be seen ({group_by()} makes them)"
         )
         raise InputError(problem, column="test", options=["group_by()"])
-    bias, known = position_bias_of(position_bias, log, depth), noise_of(noise, log)
+    bias, known_noise = position_bias_of(position_bias, log, depth), noise_of(noise, log)
     train, checked = with_validation(log, valid, valid_share, seed)
     lists = lists_with_groups(test, log.data.group_names)
-    whole = log if valid is None else None
+    every_click = log if valid is None else None
     world = World(
-        train, checked, bias, known, None, None, lists, seed, always_corrected=True, top_k=top_k, whole=whole
+        train,
+        checked,
+        bias,
+        known_noise,
+        None,
+        None,
+        lists,
+        seed,
+        always_corrected=True,
+        top_k=top_k,
+        whole=every_click,
     )
     rows = []
     for name in dict.fromkeys(methods):
@@ -121,13 +131,13 @@ def compare(
 
 def _measured(policy: TrainableRanker, world: World, seed: int) -> Row:
     """Return the measures of an evaluation on the test lists, each with low and high."""
-    found = evaluate(policy, world.test, position_bias=world.position_bias, at=world.top_k, seed=seed)
-    values: dict[str, Any] = {"dcg": found.dcg, "disparity": found.disparity_squared**0.5}
-    if len(found.groups) == 2:
-        values |= {"disparity": found.disparity, "exposure_ratio": found.exposure_ratio}
+    evaluation = evaluate(policy, world.test, position_bias=world.position_bias, at=world.top_k, seed=seed)
+    values: dict[str, Any] = {"dcg": evaluation.dcg, "disparity": evaluation.disparity_squared**0.5}
+    if len(evaluation.groups) == 2:
+        values |= {"disparity": evaluation.disparity, "exposure_ratio": evaluation.exposure_ratio}
     row: Row = {}
-    for name, value in {**values, "exposure_to_move": found.exposure_to_move}.items():
-        low, high = found.intervals.get(name, (None, None))
+    for name, value in {**values, "exposure_to_move": evaluation.exposure_to_move}.items():
+        low, high = evaluation.intervals.get(name, (None, None))
         row |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return row
 

@@ -26,10 +26,15 @@ def run_example() -> list[Row]:
         ranker = FairRanker(
             weight, l2=0.0, folds=0, position_bias=PositionBias.power(1.0), scale_features=False
         ).fit(data)
-        found = ranker.evaluate(data, intervals=None)
-        exposure = {f"exposure of {group}": value for group, value in found.exposure.items()}
+        evaluation = ranker.evaluate(data, intervals=None)
+        exposure = {f"exposure of {group}": value for group, value in evaluation.exposure.items()}
         rows.append(
-            {"policy": name, **exposure, "disparity_squared": found.disparity_squared, "dcg": found.dcg}
+            {
+                "policy": name,
+                **exposure,
+                "disparity_squared": evaluation.disparity_squared,
+                "dcg": evaluation.dcg,
+            }
         )
     return rows
 

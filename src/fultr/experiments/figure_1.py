@@ -22,15 +22,15 @@ SKYLINES = ("full", "full-mlp")
 
 def multiples(plan: Plan) -> tuple[float, ...]:
     """Return the numbers of clicks, as multiples of the training lists."""
-    found = (0.1, 1.0, 10.0, 100.0, 500.0) if plan.is_german else (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    return found[1::3] if plan.quick else found
+    clicks = (0.1, 1.0, 10.0, 100.0, 500.0) if plan.is_german else (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    return clicks[1::3] if plan.quick else clicks
 
 
 def _runs(plan: Plan) -> list[Run]:
-    made = plan.runs(LEARNERS, multiples(plan), eps_minus=NOISE)
-    made += plan.runs(SKYLINES, multiples(plan)[-1:], eps_minus=NOISE)
+    runs = plan.runs(LEARNERS, multiples(plan), eps_minus=NOISE)
+    runs += plan.runs(SKYLINES, multiples(plan)[-1:], eps_minus=NOISE)
     # utility alone needs no other trade-off
-    return [replace(run, trade_offs=(0.0,)) for run in made]
+    return [replace(run, trade_offs=(0.0,)) for run in runs]
 
 
 def _mode_dcg(results: Results, part: str, method: str, clicks: float) -> Array:
@@ -38,14 +38,14 @@ def _mode_dcg(results: Results, part: str, method: str, clicks: float) -> Array:
 
 
 def _judge(results: Results) -> list[Verdict]:
-    every, verdicts = multiples(results.plan), []
-    most = every[-1]
+    numbers, verdicts = multiples(results.plan), []
+    most = numbers[-1]
     for part, queries in PARTS.items():
         last = {method: _mode_dcg(results, part, method, most) for method in (*LEARNERS, *SKYLINES)}
         trends = {
             method: slopes(
-                np.stack([_mode_dcg(results, part, method, clicks) for clicks in every], axis=1),
-                np.log10(every),
+                np.stack([_mode_dcg(results, part, method, clicks) for clicks in numbers], axis=1),
+                np.log10(numbers),
             )
             for method in ("fultr", "fultr-mlp")
         }
@@ -100,20 +100,20 @@ def _judge(results: Results) -> list[Verdict]:
 
 
 def _draw(results: Results, path: Path) -> Path:
-    panels, every = [], multiples(results.plan)
+    panels, numbers = [], multiples(results.plan)
     for part, queries in PARTS.items():
         curves = []
         for method in LEARNERS:
-            table = np.stack([_mode_dcg(results, part, method, clicks) for clicks in every], axis=1)
-            found = estimates(table)
-            bounds = ([one.low for one in found], [one.high for one in found])
+            table = np.stack([_mode_dcg(results, part, method, clicks) for clicks in numbers], axis=1)
+            columns = estimates(table)
+            bounds = ([column.low for column in columns], [column.high for column in columns])
             title = METHODS[method].title
-            curves.append(Curve(title, every, [one.mean for one in found], up_bounds=bounds))
+            curves.append(Curve(title, numbers, [column.mean for column in columns], up_bounds=bounds))
         for style, method in enumerate(SKYLINES):
-            (one,) = estimates(_mode_dcg(results, part, method, every[-1])[:, None])
-            bounds = ([one.low], [one.high])
+            (column,) = estimates(_mode_dcg(results, part, method, numbers[-1])[:, None])
+            bounds = ([column.low], [column.high])
             title = METHODS[method].title
-            curves.append(Curve(title, [0.0], [one.mean], up_bounds=bounds, level=True, style=style))
+            curves.append(Curve(title, [0.0], [column.mean], up_bounds=bounds, level=True, style=style))
         panels.append(Panel(queries, "clicks for each training list", DCG, curves, logarithmic=True))
     settings = f"the mode of each policy, click noise ε₋ = {NOISE:g}, {splits_text(results.plan.splits)}"
     title = f"Figure 1: learning from noisy clicks · {results.plan.title}\n{settings}"

@@ -47,9 +47,9 @@ def _methods(plan: Plan) -> tuple[str, ...]:
 
 
 def _runs(plan: Plan) -> list[Run]:
-    made = plan.runs(_methods(plan), [clicks_of(plan)])
+    runs = plan.runs(_methods(plan), [clicks_of(plan)])
     by_the_paper = plan.split_numbers[: plan.paper_splits]
-    return made + [plan.run(PAPER, clicks_of(plan), split=split) for split in by_the_paper]
+    return runs + [plan.run(PAPER, clicks_of(plan), split=split) for split in by_the_paper]
 
 
 def _judge(results: Results) -> list[Verdict]:
@@ -122,11 +122,11 @@ def utilities_at(levels: Array, roots: Array, utilities: Array) -> Array:
     `roots` and `utilities` are splits x policies. A policy that is fairer and as useful counts for one that
     is not.
     """
-    found = []
+    reached = []
     for level, root, utility in zip(levels, roots, utilities, strict=True):
         order = np.argsort(root)
-        found.append(np.interp(level, root[order], np.maximum.accumulate(utility[order])))
-    return np.array(found)
+        reached.append(np.interp(level, root[order], np.maximum.accumulate(utility[order])))
+    return np.array(reached)
 
 
 def _unfair(results: Results, part: str, method: str, title: str) -> list[EffectFinding]:

@@ -37,12 +37,13 @@ def _distance(results: Results, part: str, clicks: float) -> Array:
 
 
 def _judge(results: Results) -> list[Verdict]:
-    every, verdicts = multiples(results.plan), []
+    numbers, verdicts = multiples(results.plan), []
     for part, queries in PARTS.items():
-        distances = np.stack([_distance(results, part, clicks) for clicks in every], axis=1)
+        distances = np.stack([_distance(results, part, clicks) for clicks in numbers], axis=1)
         findings = (
             below_zero(
-                "change of the distance for 10 times the clicks", estimate(slopes(distances, np.log10(every)))
+                "change of the distance for 10 times the clicks",
+                estimate(slopes(distances, np.log10(numbers))),
             ),
             below_zero("distance, most clicks - fewest", estimate(distances[:, -1] - distances[:, 0])),
         )

@@ -95,10 +95,13 @@ def trade_off_curve(results: Results, line: Line, part: str, name_ends: bool) ->
     utilities = estimates(results.table(f"{part}_dcg", line.method, line.clicks, **conditions))
     return Curve(
         line.title,
-        [one.mean**0.5 for one in squares],
-        [one.mean for one in utilities],
-        ([max(one.low, 0.0) ** 0.5 for one in squares], [max(one.high, 0.0) ** 0.5 for one in squares]),
-        ([one.low for one in utilities], [one.high for one in utilities]),
+        [estimated.mean**0.5 for estimated in squares],
+        [estimated.mean for estimated in utilities],
+        (
+            [max(estimated.low, 0.0) ** 0.5 for estimated in squares],
+            [max(estimated.high, 0.0) ** 0.5 for estimated in squares],
+        ),
+        ([estimated.low for estimated in utilities], [estimated.high for estimated in utilities]),
         style=line.style,
         ends=(f"λ = {weights[0]:g}", f"λ = {weights[-1]:g}") if name_ends else None,
     )
@@ -106,5 +109,8 @@ def trade_off_curve(results: Results, line: Line, part: str, name_ends: bool) ->
 
 def estimates(table: Array) -> list[Estimate]:
     """Return the mean over splits of each column, without bounds where there is one split only."""
-    found = [estimate(column) for column in table.T]
-    return [one if one.splits > 1 else Estimate(one.mean, one.mean, one.mean, 1) for one in found]
+    columns = [estimate(column) for column in table.T]
+    return [
+        estimated if estimated.splits > 1 else Estimate(estimated.mean, estimated.mean, estimated.mean, 1)
+        for estimated in columns
+    ]

@@ -17,6 +17,7 @@ from fultr.baselines import (
     fair_pg_rank_sweep,
 )
 from fultr.click_model import ClickNoise
+from fultr.data import concatenate
 from fultr.errors import InputError
 from fultr.experiments.worlds import World
 from fultr.training import FairRanker, sweep
@@ -46,7 +47,7 @@ L2_OF_NETWORKS = (1e-4, 1e-2)
 """They stop early beside that, and need less of it."""
 
 L2_OF_LINEAR = L2_TOGETHER
-"""Those of `FairRanker` itself: strong ones too, since the temperature makes good what they flatten."""
+"""Those of `FairRanker` itself: strong ones too, since the temperature sharpens what they flatten."""
 
 Policies = Iterator[tuple[float, TrainableRanker]]
 """The trade-off of each trained policy, and the policy."""
@@ -84,10 +85,7 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
     """Return the training of FULTR with some settings: a sweep over the fairness weight."""
 
     def train(world: World, weights: Sequence[float]) -> Policies:
-        source: Any = world.train if labelled else world.log
-        valid: Any = world.train_valid if labelled else world.valid
-        if world.whole is not None:
-            source, valid = world.whole, None
+        source, valid = _sources(world, labelled=labelled)
         front = sweep(
             source,
             valid=valid,
@@ -105,6 +103,18 @@ def _fultr(*, labelled: bool = False, corrected: bool = False, **settings: Any) 
     return train
 
 
+def _sources(world: World, *, labelled: bool) -> tuple[Any, Any]:
+    """Return what to train on, and what to choose policies by; None leaves out one part after the other.
+
+    Of one cost there is nothing to choose, and nothing needs to be left out.
+    """
+    source: Any = world.train if labelled else world.log
+    valid: Any = world.train_valid if labelled else world.valid
+    if world.whole is None or (world.l2 is not None and len(world.l2) == 1):
+        return source, valid
+    return (concatenate([source, valid]) if labelled else world.whole), None
+
+
 def _single(make: Callable[..., TrainableRanker], **settings: Any) -> Any:
     """Return the training of a method with one policy; what large parameters cost, each knows for itself."""
 
@@ -117,7 +127,7 @@ def _single(make: Callable[..., TrainableRanker], **settings: Any) -> Any:
 
 def _fair_pg_rank(*, ips: bool) -> Any:
     def train(world: World, weights: Sequence[float]) -> Policies:
-        found = fair_pg_rank_sweep(
+        rankers = fair_pg_rank_sweep(
             world.log,
             weights,
             valid=world.valid,
@@ -126,7 +136,7 @@ def _fair_pg_rank(*, ips: bool) -> Any:
             position_bias=world.position_bias,
             seed=world.seed,
         )
-        yield from zip(weights, found, strict=True)
+        yield from zip(weights, rankers, strict=True)
 
     return train
 

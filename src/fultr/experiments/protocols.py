@@ -60,6 +60,6 @@ def side_by_side(results: Results) -> list[Row]:
 def _row(plan: Plan, weight: float, protocol: str, measured: dict[str, Array]) -> Row:
     row: Row = {"data": plan.title, "lambda": weight, "protocol": protocol, "splits": plan.paper_splits}
     for title, values in measured.items():
-        found = estimate(values)
-        row |= {title: found.mean, f"{title}{LOW}": found.low, f"{title}{HIGH}": found.high}
+        estimated = estimate(values)
+        row |= {title: estimated.mean, f"{title}{LOW}": estimated.low, f"{title}{HIGH}": estimated.high}
     return row

@@ -215,7 +215,7 @@ def _write_verdicts(
 
 def _roughness(verdicts: list[Verdict]) -> list[str]:
     """Say that few splits decide nothing, where there are few."""
-    fewest = min((one.splits for one in verdicts if one.claim != "E1"), default=ENOUGH_SPLITS)
+    fewest = min((verdict.splits for verdict in verdicts if verdict.claim != "E1"), default=ENOUGH_SPLITS)
     if fewest >= ENOUGH_SPLITS:
         return []
     return [
@@ -250,7 +250,7 @@ def _rounded(row: Row, name: str) -> str:
 
 
 def _cells(finding: EffectFinding) -> list[str]:
-    found = finding.to_dict()
-    value = "-" if found["value"] is None else f"{found['value']:.4g}"
-    interval = "-" if found["interval"] is None else "[{:.4g}, {:.4g}]".format(*found["interval"])
+    values = finding.to_dict()
+    value = "-" if values["value"] is None else f"{values['value']:.4g}"
+    interval = "-" if values["interval"] is None else "[{:.4g}, {:.4g}]".format(*values["interval"])
     return [f"{finding.effect} ({finding.outcome})", value, interval]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.experiments.methods import L2_OF_LINEAR, LAMBDAS, method_called
+from fultr.experiments.methods import LAMBDAS, method_called
 from fultr.experiments.runs import Row, Run
 from fultr.experiments.worlds import Conditions
 
@@ -33,7 +33,7 @@ class Plan:
     lists
         Training lists of synthetic data.
     every
-        Of the trade-offs of each method, take every so manieth, the first and the last in any case.
+        Of the trade-offs of each method, every k-th is run, and the first and the last in any case.
     l2
         Costs of large parameters that methods without their own choose from on validation clicks.
     paper_splits
@@ -71,18 +71,18 @@ class Plan:
 
     def trade_offs(self, method: str) -> tuple[float, ...]:
         """Return the trade-offs that a method is trained for."""
-        known = method_called(method).trade_offs
+        trade_offs = method_called(method).trade_offs
         if method == "fultr-paper" or self.every == 1:
-            return known
-        return tuple(dict.fromkeys([*known[:: self.every], known[-1]]))
+            return trade_offs
+        return tuple(dict.fromkeys([*trade_offs[:: self.every], trade_offs[-1]]))
 
     def run(self, method: str, clicks: float, *, split: int, **conditions: Any) -> Run:
         """Return a run of a method."""
-        made = Conditions(self.data, clicks, split=split, lists=self.lists, **conditions)
+        conditions_of_run = Conditions(self.data, clicks, split=split, lists=self.lists, **conditions)
         own = method_called(method).l2
-        # the rough version has no time for the many costs of a linear scorer
-        costs = self.l2 if own is None or (self.quick and own == L2_OF_LINEAR) else own
-        return Run(method, made, self.trade_offs(method), costs)
+        # the rough version has no time for many costs, each with its folds
+        costs = self.l2 if own is None or self.quick else own
+        return Run(method, conditions_of_run, self.trade_offs(method), costs)
 
     def runs(self, methods: Sequence[str], clicks: Sequence[float], **conditions: Any) -> list[Run]:
         """Return runs of several methods for several numbers of clicks, over all splits."""
@@ -103,23 +103,23 @@ class Results:
 
     def table(self, column: str, method: str, clicks: float, **conditions: Any) -> Array:
         """Return a measure of a method: splits x trade-offs, in the order in which they were run."""
-        wanted = {"method": method, "clicks": clicks, "groups": 2, "eps_minus": 0.0, **conditions}
-        found: dict[int, list[float]] = {}
+        selection = {"method": method, "clicks": clicks, "groups": 2, "eps_minus": 0.0, **conditions}
+        by_split: dict[int, list[float]] = {}
         for row in self.rows:
-            if all(row[name] == value for name, value in wanted.items()):
-                found.setdefault(row["split"], []).append(row[column])
-        return np.array([found[split] for split in sorted(found)], dtype=np.float64)
+            if all(row[name] == value for name, value in selection.items()):
+                by_split.setdefault(row["split"], []).append(row[column])
+        return np.array([by_split[split] for split in sorted(by_split)], dtype=np.float64)
 
     def at(self, column: str, method: str, clicks: float, trade_off: float, **conditions: Any) -> Array:
         """Return a measure of a method at one trade-off: one number for each split."""
-        place = self.plan.trade_offs(method).index(trade_off)
-        return np.asarray(self.table(column, method, clicks, **conditions)[:, place])
+        index = self.plan.trade_offs(method).index(trade_off)
+        return np.asarray(self.table(column, method, clicks, **conditions)[:, index])
 
     def lowest(self, part: str, method: str, clicks: float, **conditions: Any) -> tuple[float, Array]:
         """Return the trade-off whose mean squared disparity is lowest, and that of each split there."""
         table = self.table(f"{part}_disparity_squared", method, clicks, **conditions)
-        place = int(table.mean(axis=0).argmin())
-        return self.plan.trade_offs(method)[place], np.asarray(table[:, place])
+        index = int(table.mean(axis=0).argmin())
+        return self.plan.trade_offs(method)[index], np.asarray(table[:, index])
 
 
 LARGEST_LAMBDA = LAMBDAS[-1]

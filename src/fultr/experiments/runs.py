@@ -124,12 +124,12 @@ def _rows_of(content: Any) -> list[Row]:
 
 def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Reporter) -> None:
     """Do all runs that are not in the archive, those of one world together, in several processes."""
-    wanted = list(dict.fromkeys(runs))
-    for run in wanted:
+    different = list(dict.fromkeys(runs))
+    for run in different:
         if archive.has(run):
             archive.read(run)  # a damaged one is to be known of now, not after the work
-    missing = [run for run in wanted if not archive.has(run)]
-    report(len(wanted) - len(missing), len(wanted))
+    missing = [run for run in different if not archive.has(run)]
+    report(len(different) - len(missing), len(different))
     worlds: dict[Conditions, list[Run]] = {}
     for run in missing:
         worlds.setdefault(run.conditions, []).append(run)
@@ -137,14 +137,14 @@ def perform_all(runs: Sequence[Run], archive: Archive, workers: int, report: Rep
     if workers == 1 or len(tasks) < 2:
         for task in tasks:
             for _ in _performed(task, archive):
-                report(_done(wanted, archive), len(wanted))
+                report(_done(different, archive), len(different))
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_alone) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_in_one_thread) as pool:
         try:
             waiting = {pool.submit(_perform_in, task, archive.folder) for task in tasks}
             while waiting:
                 finished, waiting = wait(waiting, timeout=SECONDS_BETWEEN_REPORTS)
-                report(_done(wanted, archive), len(wanted))
+                report(_done(different, archive), len(different))
                 for future in finished:
                     future.result()
         except BaseException:
@@ -164,7 +164,7 @@ def _give_up(pool: Executor) -> None:
         process.terminate()
 
 
-def _alone() -> None:
+def _in_one_thread() -> None:
     """Leave the other cores to the other processes, and end when the process that started this one does."""
     torch.set_num_threads(1)
     Thread(target=_end_with_parent, daemon=True).start()

@@ -25,13 +25,13 @@ class EffectFinding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain values."""
-        found = self.measured
-        bounded = math.isfinite(found.low) and math.isfinite(found.high)
+        estimated = self.measured
+        bounded = math.isfinite(estimated.low) and math.isfinite(estimated.high)
         return {
             "effect": self.effect,
-            "value": found.mean if math.isfinite(found.mean) else None,
-            "interval": [found.low, found.high] if bounded else None,
-            "splits": found.splits,
+            "value": estimated.mean if math.isfinite(estimated.mean) else None,
+            "interval": [estimated.low, estimated.high] if bounded else None,
+            "splits": estimated.splits,
             "outcome": self.outcome,
         }
 

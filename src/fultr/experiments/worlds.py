@@ -12,7 +12,7 @@ import numpy as np
 
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.clicks import Planting, estimate_noise, simulate_clicks
-from fultr.data import ClickLog, DataSplits, RankingDataset, Source
+from fultr.data import ClickLog, DataSplits, RankingDataset, Source, merge
 from fultr.datasets import german_credit, mslr, synthetic
 from fultr.errors import InputError
 from fultr.policy import RankingSVM
@@ -21,7 +21,7 @@ BIAS = PositionBias.power(1.0)
 """v_k = 1/k."""
 
 LISTS_A_QUERY = 10
-"""Of a folder of MSLR with few queries, so many lists are drawn from each."""
+"""Lists that are drawn from each query of a folder of MSLR with few queries."""
 
 FEW_QUERIES = 2_000
 
@@ -59,8 +59,8 @@ class World:
     top_k
         Positions beyond have no utility; by default all have some.
     whole
-        The training and validation clicks together, where a share was put aside only for methods that cannot
-        leave out one part after the other; None if validation clicks were given.
+        The training and validation clicks together, for methods that leave out one part after the other;
+        None if users gave the validation clicks themselves.
     """
 
     log: Source
@@ -107,7 +107,7 @@ class Conditions:
     def to_dict(self) -> dict[str, Any]:
         """Return the conditions as plain values; a folder counts by what it holds, not by where it is."""
         name, _, folder = self.data.partition(":")
-        found = {
+        values = {
             "data": name,
             "clicks": self.clicks,
             "eps_minus": self.eps_minus,
@@ -115,7 +115,7 @@ class Conditions:
             "split": self.split,
             "lists": self.lists if self.data == "synthetic" else None,
         }
-        return {**found, "files": fingerprint(folder)} if folder else found
+        return {**values, "files": fingerprint(folder)} if folder else values
 
 
 @cache
@@ -140,9 +140,9 @@ def splits_of(conditions: Conditions) -> DataSplits:
         return synthetic(queries=conditions.lists, groups=conditions.groups, seed=conditions.split)
     check_data(conditions.data)
     settings: dict[str, Any] = {"groups": conditions.groups, "seed": conditions.split}
-    found = mslr(folder, resplit=conditions.split, **settings)
-    if len(found.train) >= FEW_QUERIES:
-        return found
+    data = mslr(folder, resplit=conditions.split, **settings)
+    if len(data.train) >= FEW_QUERIES:
+        return data
     return mslr(folder, resplit=conditions.split, lists_per_query=LISTS_A_QUERY, **settings)
 
 
@@ -160,19 +160,20 @@ def make_world(conditions: Conditions) -> World:
     noise = ClickNoise(1.0, conditions.eps_minus) if noisy else None
 
     def clicks_on(lists: RankingDataset, part: int) -> ClickLog:
-        wanted = max(20, round(conditions.clicks * len(lists)))
+        count = max(20, round(conditions.clicks * len(lists)))
         rng = np.random.default_rng([seed, part])
-        return simulate_clicks(lists, logging, BIAS, noise, clicks=wanted, seed=rng)
+        return simulate_clicks(lists, logging, BIAS, noise, clicks=count, seed=rng)
 
-    known = None
+    noise_estimate = None
     if noisy:
         planting, rng = Planting(share=1.0), np.random.default_rng([seed, 2])
         measured = simulate_clicks(
             data.train, logging, BIAS, noise, impressions=PLANTED, planting=planting, seed=rng
         )
-        known = ClickNoise(1.0, estimate_noise(measured, BIAS).eps_minus)
+        noise_estimate = ClickNoise(1.0, estimate_noise(measured, BIAS).eps_minus)
     log, valid = clicks_on(data.train, 0), clicks_on(data.valid, 1)
-    return World(log, valid, BIAS, known, data.train, data.valid, data.test, seed)
+    every_click = merge(*(clicks.compact() for clicks in (log, valid)))
+    return World(log, valid, BIAS, noise_estimate, data.train, data.valid, data.test, seed, whole=every_click)
 
 
 def check_data(name: str) -> None:

@@ -1,4 +1,5 @@
 from .aggregated import AGGREGATED, ASSUMPTION, COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS, read_aggregated_log
+from .events import first_table, is_events
 from .features import choose_features, is_numbered, with_features
 from .frames import categories_among, features_of_policies
 from .inspection import Finding, inspect_columns, inspect_dataset, inspect_log
@@ -28,9 +29,11 @@ __all__ = [
     "choose_features",
     "count",
     "features_of_policies",
+    "first_table",
     "inspect_columns",
     "inspect_dataset",
     "inspect_log",
+    "is_events",
     "is_numbered",
     "items_file",
     "lightgbm_table",

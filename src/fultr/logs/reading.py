@@ -24,6 +24,7 @@ from fultr.data.table_files import Table, file_digest, is_address, name_of, open
 from fultr.data.tally import Columns, RunningTally, Tally, joined
 from fultr.errors import InputError
 from fultr.files import companion_file
+from fultr.logs.events import is_events
 from fultr.logs.features import find_features
 from fultr.logs.items import ItemCollector, OnConflict
 from fultr.logs.metadata import LogMetadata
@@ -121,17 +122,20 @@ def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
 
 def _counted_already(source: Any) -> tuple[list[Counts], Any]:
     """Read the files of counts among sources; return them, and what is left to be counted."""
+    if is_events(source):
+        return [], source
     if isinstance(source, (str, Path)):
         source = files_of([source]) if is_address(source) or not Path(source).is_file() else [source]
     if not isinstance(source, Sequence) or isinstance(source, Table):
         return [], source
     if not all(isinstance(name, (str, Path)) for name in source):
         return [], source
-    files = files_of(source)
+    events = [one for one in source if is_events(one)]
+    files = files_of(one for one in source if not is_events(one))
     is_counts = [holds_counts(file) for file in files]
     counted = [read_counts(file) for file, holds in zip(files, is_counts, strict=True) if holds]
     logs = [file for file, holds in zip(files, is_counts, strict=True) if not holds]
-    return counted, logs or None
+    return counted, [*events, *logs] or None
 
 
 def _count(source: Any, options: LogOptions) -> Counts:

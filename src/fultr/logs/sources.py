@@ -28,6 +28,7 @@ from fultr.data.table_files import (
     table_of,
 )
 from fultr.errors import InputError
+from fultr.logs.events import event_tables, is_events
 
 WILDCARDS = "*?["
 
@@ -36,6 +37,8 @@ def tables_of(source: Any, progress: Progress | None = None) -> list[Table]:
     """Open what a log is read from: files, globs, folders, addresses, frames, or tables."""
     if isinstance(source, Table):
         return [source]
+    if isinstance(source, (str, Path)) and is_events(source):
+        return event_tables(source)
     if isinstance(source, (str, Path)):
         return [_with_partition_columns(open_table(file, progress)) for file in files_of([source])]
     if isinstance(source, Sequence):

@@ -12,7 +12,7 @@ from typing import Any
 from fultr.errors import InputError
 from fultr.files import existing_file, parse_json
 from fultr.reports.content import MeasuredRanking, exactly
-from fultr.training import FairRanker, Frontier, load
+from fultr.training import FairRanker, Frontier, FrontierPoint, load
 from fultr.training.run_folder import CONFIG, RESULTS
 
 COMMANDS = ("train", "sweep")
@@ -102,17 +102,11 @@ def run_of_frontier(
     further
         Other policies by their names, trained and validated on the same clicks.
     """
-    several = len({point.seed for point in front.chosen}) > 1
+    several = len({point.seed for point in front.points}) > 1
+    envelope = set(front.non_dominated)
     swept = [
-        _policy_of_sweep(
-            (point.fairness_weight, point.l2, point.seed),
-            front.ranker(point),
-            MeasuredRanking(exactly(point.train_utility), exactly(point.train_disparity)),
-            MeasuredRanking(exactly(point.valid_utility), exactly(point.valid_disparity)),
-            several=several,
-            beaten=point not in front.non_dominated,
-        )
-        for point in front.chosen
+        _policy_of_sweep(point, front.ranker(point), several=several, beaten=point not in envelope)
+        for point in front.shown
     ]
     others = [
         TrainedPolicy(
@@ -200,6 +194,13 @@ class _Results:
         """Return an integer."""
         return int(self.number(name))
 
+    def name(self, column: str) -> str:
+        """Return a text."""
+        value = self.at(column).content
+        if not isinstance(value, str):
+            raise InputError("is damaged: must be a text", file=self.file, column=column, value=value)
+        return value
+
     def goal(self) -> dict[str, float]:
         """Return what was asked for, of `fultr train`."""
         goal = self.at("goal")
@@ -260,41 +261,46 @@ def _swept(results: _Results, folder: Path) -> list[TrainedPolicy]:
 
 
 def _swept_one(row: _Results, folder: Path, *, several: bool) -> TrainedPolicy:
-    validation = None
-    if row.at("valid_utility").content is not None:
-        validation = MeasuredRanking(
-            exactly(row.number("valid_utility")), exactly(row.number("valid_disparity"))
-        )
-    return _policy_of_sweep(
-        (row.number("fairness_weight"), row.number("l2"), row.whole("seed")),
-        row.policy(folder),
-        MeasuredRanking(exactly(row.number("train_utility")), exactly(row.number("train_disparity"))),
-        validation,
-        several=several,
-        beaten=not row.at("non_dominated").content,
+    is_validated = row.at("valid_utility").content is not None
+    point = FrontierPoint(
+        fairness_weight=row.number("fairness_weight"),
+        l2=row.number("l2"),
+        temperature=row.number("temperature"),
+        fairness=row.name("fairness"),
+        seed=row.whole("seed"),
+        train_utility=row.number("train_utility"),
+        train_disparity=row.number("train_disparity"),
+        valid_utility=row.number("valid_utility") if is_validated else math.nan,
+        valid_disparity=row.number("valid_disparity") if is_validated else math.nan,
+        chosen=row.at("chosen").content is True,
     )
+    beaten = not row.at("non_dominated").content
+    return _policy_of_sweep(point, row.policy(folder), several=several, beaten=beaten)
 
 
 def _policy_of_sweep(
-    settings: tuple[float, float, int],
-    ranker: FairRanker,
-    training: MeasuredRanking,
-    validation: MeasuredRanking | None,
-    *,
-    several: bool,
-    beaten: bool,
+    point: FrontierPoint, ranker: FairRanker, *, several: bool, beaten: bool
 ) -> TrainedPolicy:
-    """Return a policy that is known by its fairness weight, and by its seed where there are several."""
-    weight, l2, seed = f"{settings[0]:.12g}", f"{settings[1]:g}", f"{settings[2]}"
-    facts = [("fairness weight λ", weight), ("l2", l2), ("seed", seed)]
+    """Return a policy with what tells it from the others: its fairness weight, and what else is needed."""
+    weight, l2 = f"{point.fairness_weight:.12g}", f"{point.l2:g}"
+    facts = [
+        ("fairness weight λ", weight),
+        ("l2", l2),
+        ("temperature", f"{point.temperature:.3g}"),
+        ("seed", f"{point.seed}"),
+    ]
     if beaten:
         facts.append(("beaten", "another policy is as useful and has less disparity on validation clicks"))
+    further = {"seed": f"{point.seed}"} if several else {}
+    further |= {} if point.chosen else {"l2": l2}
+    further |= {"fairness": "offsets"} if point.fairness == "offsets" else {}
+    validation = MeasuredRanking(exactly(point.valid_utility), exactly(point.valid_disparity))
     return TrainedPolicy(
-        key=f"lambda={weight}" + (f"&seed={seed}" if several else ""),
-        name=f"λ = {weight}" + (f", seed {seed}" if several else ""),
+        key="&".join([f"lambda={weight}", *(f"{name}={value}" for name, value in further.items())]),
+        name=", ".join([f"λ = {weight}", *(f"{name} {value}" for name, value in further.items())]),
         ranker=ranker,
-        training=training,
-        validation=validation,
+        training=MeasuredRanking(exactly(point.train_utility), exactly(point.train_disparity)),
+        validation=None if math.isnan(point.valid_utility) else validation,
         facts=tuple(facts),
     )
 

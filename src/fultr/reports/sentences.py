@@ -88,7 +88,8 @@ def _expectation(run: TrainingRun, expected: Mapping[str, Any], name: str) -> st
     Of several policies it is the one with the lowest bound, and is named.
     """
     value, _low, high = expected["disparity"]
-    bound = f"at most {number_text(high)}, with {expected['confidence'] * 100:.4g}% confidence"
+    alone = " for this policy by itself, not for the best of several" if name else ""
+    bound = f"at most {number_text(high)}, with {expected['confidence'] * 100:.4g}% confidence{alone}"
     kept = ""
     if "confidence" in run.goal:
         kept = f", which keeps the limit of {run.goal['max_disparity']:g} that was asked for"

@@ -2,16 +2,17 @@ from .fair_ranker import FairRanker
 from .frontier import FAIRNESS_WEIGHTS, Frontier, FrontierPoint, sweep
 from .growing import stages_of_growing
 from .limits import UnreachableLimitError
-from .offsets import OffsetPolicy, UnsupportedLimitError, fair_offsets
+from .offsets import OffsetPolicy, fair_offsets
 from .overlap import notes_on_overlap, overlap_with_training
-from .paper_protocol import PAPER
+from .paper_steps import PAPER
 from .policy_files import read_policy_file
 from .preparation import L2_OF_PAPER, L2_ONE_BY_ONE, NO_TWO_GROUPS, check_groups, has_two_groups
+from .promises import UnsupportedLimitError
 from .ranker import TrainableRanker
 from .run_folder import CHECKPOINT_EVERY, CONFIG, RunFolder, results_of_run, writing
 from .saving import load, load_ranker, save
 from .settings import TREES
-from .solving import ENTROPY_DECAY, LEAST_ENTROPY, Settled, Watcher
+from .solving import ENTROPY_DECAY, LEAST_ENTROPY, StepReached, Watcher
 from .tree_settings import TreeSettings
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
     "FrontierPoint",
     "OffsetPolicy",
     "RunFolder",
-    "Settled",
+    "StepReached",
     "TrainableRanker",
     "TreeSettings",
     "UnreachableLimitError",

@@ -29,7 +29,7 @@ class Checkpoints(Protocol):
 
 
 class NothingKept:
-    """Training that cannot be taken up again."""
+    """Training that cannot be resumed."""
 
     def load(self, stage: str) -> None:
         """Know of nothing."""
@@ -60,16 +60,16 @@ class BoundCheckpoints:
 
     def __init__(self, checkpoints: Checkpoints, *problem: Any) -> None:
         self._checkpoints = checkpoints
-        # where nothing is kept, nothing need be told apart
+        # without checkpoints, no digest is needed
         self._digest = "" if checkpoints is nothing_kept else digest_of(*problem)
 
     def load(self, stage: str) -> dict[str, NDArray[Any]] | None:
         """Return what was kept of a stage of this problem, if anything."""
-        kept = self._checkpoints.load(stage)
-        if kept is None:
+        tensors = self._checkpoints.load(stage)
+        if tensors is None:
             return None
-        state = {name: values for name, values in kept.items() if name != PROBLEM}
-        if not np.array_equal(kept.get(PROBLEM, np.zeros(0)), self._tensor):
+        state = {name: values for name, values in tensors.items() if name != PROBLEM}
+        if not np.array_equal(tensors.get(PROBLEM, np.zeros(0)), self._tensor):
             raise InputError(f"{OF_ANOTHER}; remove it, or choose another folder", column=stage)
         return state
 
@@ -85,34 +85,34 @@ class BoundCheckpoints:
 OF_ANOTHER = "what was kept is of another training, with other settings or data"
 
 
-def digest_of(*parts: Any) -> str:
+def digest_of(*values: Any) -> str:
     """Return the SHA-256 of settings and data: of arrays, modules, dataclasses and plain values."""
     digest = hashlib.sha256()
-    for part in parts:
-        _add(digest.update, part)
+    for value in values:
+        _add(digest.update, value)
     return digest.hexdigest()
 
 
-def _add(update: Callable[[Any], None], part: Any) -> None:
+def _add(update: Callable[[Any], None], value: Any) -> None:
     """Add a value with its type and its length, so that no two values look alike."""
-    if isinstance(part, Tensor):
-        part = part.detach().cpu().numpy()
-    update(f"{type(part).__name__}:".encode())
-    if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
-        update(f"{part.dtype.str}{part.shape}".encode())
-        update(np.ascontiguousarray(part).data if part.size else b"")
-    elif isinstance(part, nn.Module):
-        _add(update, [repr(part), part.training, dict(part.state_dict())])
-    elif isinstance(part, Mapping):
-        _add(update, list(part.items()))
-    elif isinstance(part, (list, tuple)):
-        update(f"{len(part)}:".encode())
-        for one in part:
-            _add(update, one)
-    elif is_dataclass(part):
-        _add(update, [(one.name, getattr(part, one.name)) for one in fields(part)])
-    elif part is None or isinstance(part, (bool, int, float, str, np.generic)):
-        text = repr(part)
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    update(f"{type(value).__name__}:".encode())
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        update(f"{value.dtype.str}{value.shape}".encode())
+        update(np.ascontiguousarray(value).data if value.size else b"")
+    elif isinstance(value, nn.Module):
+        _add(update, [repr(value), value.training, dict(value.state_dict())])
+    elif isinstance(value, Mapping):
+        _add(update, list(value.items()))
+    elif isinstance(value, (list, tuple)):
+        update(f"{len(value)}:".encode())
+        for inner in value:
+            _add(update, inner)
+    elif is_dataclass(value):
+        _add(update, [(inner.name, getattr(value, inner.name)) for inner in fields(value)])
+    elif value is None or isinstance(value, (bool, int, float, str, np.generic)):
+        text = repr(value)
         update(f"{len(text)}:{text}".encode())
     else:
-        raise TypeError(f"no digest of a {type(part).__name__}")
+        raise TypeError(f"no digest of a {type(value).__name__}")

@@ -15,13 +15,17 @@ from fultr.clicks.examination import AnyBias, context_of
 from fultr.data import Source
 from fultr.errors import InputError
 from fultr.evaluation import evaluate
+from fultr.training.candidates import Choice, Start, TrainedPolicies
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.cross_fitting import Choice, CrossFit, Policies, Start
+from fultr.training.cross_fitting import CrossFit
+from fultr.training.folds import Folds
 from fultr.training.goals import squared
-from fultr.training.offsets import LEVEL, expected_on_new_queries, is_supported, measure_scores
+from fultr.training.offset_search import measure_scores
 from fultr.training.overlap import query_digests
-from fultr.training.paper_protocol import PAPER, PaperSettings, train_as_paper
+from fultr.training.paper_protocol import train_as_paper
+from fultr.training.paper_steps import PAPER, PaperSettings
 from fultr.training.preparation import Prepared, has_two_groups, prepare
+from fultr.training.promises import LEVEL, expected_on_new_queries, is_supported
 from fultr.training.ranker import KnownScores, TrainableRanker
 from fultr.training.settings import NATIVE_MODELS, check_together
 from fultr.training.solving import Watcher
@@ -45,7 +49,9 @@ class FairRanker(TrainableRanker):
         lambda, 1 if nothing else is given. 0 trains for utility alone.
     max_disparity
         Instead: the most that sqrt(sum of D_ij^2), |D| for two groups, may be on the training clicks; with
-        `confidence`, on new queries. 0 is kept by at most a thousandth of what it is without a limit.
+        `confidence`, on new queries. 0 is kept by at most a thousandth of what it is without a limit. Where
+        left-out clicks cannot show any disparity of the most useful policy, that one is returned, with a
+        warning, for any goal without `confidence`: training would chase noise.
     min_utility
         Instead: the share of the best possible utility to keep, such as 0.99; the fairest policy is found.
     confidence
@@ -291,8 +297,10 @@ class FairRanker(TrainableRanker):
         """Return the measures of the policy on clicks it did not see."""
         noise = noise_of(self.noise_ or ClickNoise(), ready.valid)
         policy = KnownScores(scores)
-        found = evaluate(policy, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k)
-        return found.to_dict()
+        evaluation = evaluate(
+            policy, ready.valid, position_bias=self.position_bias_, noise=noise, at=self.top_k
+        )
+        return evaluation.to_dict()
 
 
 def _fit_as_paper(
@@ -310,10 +318,10 @@ def train_all_as_paper(
     grid: Sequence[tuple[float, float, int]],
     checkpoints: Checkpoints,
     watch: Watcher | None,
-) -> tuple[Policies, list[float]]:
+) -> tuple[TrainedPolicies, list[float]]:
     """Train by the paper's protocol for fairness weights, costs and seeds; with their validation values."""
     source = single_impressions(ready.source, "the paper's protocol")
-    found = [
+    trained = [
         train_as_paper(
             source,
             ready.weighing,
@@ -330,10 +338,10 @@ def train_all_as_paper(
         for number, (weight, cost, seed) in enumerate(grid)
     ]
     weights, costs, _ = (np.array(column) for column in zip(*grid, strict=True))
-    fit = CrossFit(ranker, ready, checkpoints, watch)
+    parameters = [np.stack([outcome.parameters for outcome in trained])]
     start = Start([ready.model], costs)
-    policies = Policies(fit, start, [np.stack([one.parameters for one in found])], weights, costs)
-    return policies, [one.best_value for one in found]
+    policies = TrainedPolicies(Folds(ready, 0, ranker.seed), start, parameters, weights, costs)
+    return policies, [outcome.best_value for outcome in trained]
 
 
 def paper_settings(ranker: FairRanker) -> PaperSettings:

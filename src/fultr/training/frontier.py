@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from fultr.files import write_text
 from fultr.plots import draw_frontier, frontier_on, new_axes
 from fultr.policy.feature_encoding import FeatureEncoding
 from fultr.results import Displayed, Tables, frame_of, to_plain
+from fultr.training.candidates import CandidatePolicies
 from fultr.training.checkpoints import Checkpoints, nothing_kept
-from fultr.training.cross_fitting import CrossFit, Policies
+from fultr.training.cross_fitting import CrossFit
 from fultr.training.fair_ranker import FairRanker, train_all_as_paper
 from fultr.training.goals import Penalised, squared
-from fultr.training.objective import Measured
 from fultr.training.overlap import training_evidence
 from fultr.training.preparation import Prepared
 from fultr.training.solving import Watcher
@@ -37,14 +37,31 @@ FAIRNESS_WEIGHTS = (0.0, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 class FrontierPoint:
     """One trained policy: its settings, and its utility and disparity on training and validation clicks.
 
-    `disparity` is sqrt(sum of D_ij^2), |D| for two groups. Validation clicks are those that a policy was not
-    trained on: the ones given, or those of each fold that was left out. `l2` is what moving away from the
-    most useful policy cost; or large parameters, where that was a single number. `chosen` marks, for each
-    fairness weight and seed, the one that did best on validation clicks.
+    Parameters
+    ----------
+    fairness_weight
+        lambda.
+    l2
+        What moving away from the most useful policy cost; or large parameters, where that was a single
+        number or the policy has offsets.
+    temperature
+        What scores are divided by; 1 where `l2` was a single number.
+    fairness
+        "training" or "offsets".
+    seed
+        Of the initial parameters.
+    train_utility, train_disparity
+        On the training clicks; the disparity is sqrt(sum of D_ij^2), |D| for two groups.
+    valid_utility, valid_disparity
+        On clicks that a policy was not trained on: the ones given, or those of each fold that was left out.
+    chosen
+        Whether it did best on these, of those with its fairness weight and seed.
     """
 
     fairness_weight: float
     l2: float
+    temperature: float
+    fairness: str
     seed: int
     train_utility: float
     train_disparity: float
@@ -54,20 +71,20 @@ class FrontierPoint:
 
 
 class Frontier(Displayed):
-    """What a sweep found: one policy for each fairness weight, and what each achieves.
+    """All candidates of a sweep, what each achieves, and the lower envelope of disparity over utility.
 
     Parameters
     ----------
     points
         All policies that were trained.
-    policies
-        The same in that order, those of each seed together.
+    candidates
+        The same in that order.
     ranker
         An untrained ranker with the settings of the sweep.
     ready
         What it was trained on.
     evidence
-        By which its impressions are known again; see `training_evidence`.
+        Identifies its impressions; see `training_evidence`.
     encoding
         What the policies make of features as they are given.
     """
@@ -75,14 +92,14 @@ class Frontier(Displayed):
     def __init__(
         self,
         points: Sequence[FrontierPoint],
-        policies: Sequence[Policies],
+        candidates: Sequence[CandidatePolicies],
         ranker: FairRanker,
         ready: Prepared,
         evidence: tuple[str, ...] | None = None,
         encoding: FeatureEncoding | None = None,
     ) -> None:
         self.points = tuple(points)
-        self._policies = [(some, number) for some in policies for number in range(len(some))]
+        self._policies = [(policies, number) for policies in candidates for number in range(len(policies))]
         self._ranker = ranker
         self._ready = ready
         self._evidence = evidence
@@ -90,19 +107,31 @@ class Frontier(Displayed):
 
     @property
     def chosen(self) -> tuple[FrontierPoint, ...]:
-        """The policies that stand for their fairness weight, by rising weight."""
-        kept = [point for point in self.points if point.chosen]
-        return tuple(sorted(kept, key=lambda point: (point.fairness_weight, point.seed)))
+        """The policies that stand for their fairness weight, by ascending weight."""
+        chosen = [point for point in self.points if point.chosen]
+        return tuple(sorted(chosen, key=lambda point: (point.fairness_weight, point.seed)))
 
     @property
     def non_dominated(self) -> tuple[FrontierPoint, ...]:
-        """Those than which no other has both more utility and less disparity on validation clicks."""
-        kept, lowest = [], np.inf
-        for point in sorted(self.chosen, key=lambda one: (-one.valid_utility, one.valid_disparity)):
+        """The lower envelope over fairness weights, costs, temperatures and offsets, the most useful first.
+
+        No other candidate has both more utility and less disparity on validation clicks.
+        """
+        envelope, lowest = [], np.inf
+        for point in sorted(self.points, key=lambda point: (-point.valid_utility, point.valid_disparity)):
             if point.valid_disparity < lowest:
-                kept.append(point)
+                envelope.append(point)
                 lowest = point.valid_disparity
-        return tuple(kept)
+        return tuple(envelope)
+
+    @property
+    def shown(self) -> tuple[FrontierPoint, ...]:
+        """The policies to look at: those of the envelope, and those that stand for their fairness weight."""
+
+        def order(point: FrontierPoint) -> tuple[Any, ...]:
+            return point.fairness_weight, point.seed, not point.chosen, point.l2, point.fairness
+
+        return tuple(sorted({*self.non_dominated, *self.chosen}, key=order))
 
     def select(self, *, max_disparity: float | None = None, min_utility: float | None = None) -> FairRanker:
         """Return the most useful policy under a limit, or the fairest that keeps a share of the utility.
@@ -114,46 +143,47 @@ class Frontier(Displayed):
         if max_disparity is not None:
             checked_number(max_disparity, "max_disparity", "must be 0 or more", lambda got: got >= 0)
             self._ready.check_candidates(max_disparity)
-            fit = [point for point in self.chosen if point.valid_disparity <= max_disparity]
+            fit = [point for point in self.points if point.valid_disparity <= max_disparity]
             if not fit:
-                lowest = min(point.valid_disparity for point in self.chosen)
+                lowest = min(point.valid_disparity for point in self.points)
                 problem = f"no policy of the sweep stays below it; the lowest is {lowest:.6g}"
                 raise InputError(problem, column="max_disparity", value=max_disparity)
-            most = {}
-            for point in fit:
+            nearest = np.inf
+            for point in sorted(fit, key=lambda point: -point.valid_utility):
                 policies, number = self._policy_of(point)
-                most[point] = policies.most_disparity(number)
-            fit = [point for point in fit if most[point] <= max_disparity]
-            if not fit:
-                raise self._ready.unknown_merit(min(most.values()), max_disparity)
-            return self.ranker(max(fit, key=lambda point: point.valid_utility))
+                most = self._ready.most_disparity(policies.training_scores(number))
+                if most <= max_disparity:
+                    return self.ranker(point)
+                nearest = min(nearest, most)
+            raise self._ready.unknown_merit(nearest, max_disparity)
         rule = "must be a share above 0 and at most 1"
         share = checked_number(min_utility, "min_utility", rule, lambda got: 0 < got <= 1)
-        highest = max(point.valid_utility for point in self.chosen)
+        highest = max(point.valid_utility for point in self.points)
         # of a negative utility, such as an average rank, a share is more than the whole
         least = highest - (1 - share) * abs(highest)
-        fit = [point for point in self.chosen if point.valid_utility >= least]
+        fit = [point for point in self.points if point.valid_utility >= least]
         return self.ranker(min(fit, key=lambda point: point.valid_disparity))
 
     def ranker(self, point: FrontierPoint) -> FairRanker:
         """Return the trained ranker of a point."""
         policies, number = self._policy_of(point)
-        made: FairRanker = clone(self._ranker)
-        made.set_params(fairness_weight=point.fairness_weight, seed=point.seed)
+        ranker: FairRanker = clone(self._ranker)
+        ranker.set_params(fairness_weight=point.fairness_weight, fairness=point.fairness, seed=point.seed)
         if not policies.start.is_trained:
-            made.set_params(l2=point.l2)
-        made.training_evidence_ = self._evidence
-        made.set_choice(self._ready, policies.choice(number))
+            ranker.set_params(l2=point.l2)
+        ranker.training_evidence_ = self._evidence
+        ranker.set_choice(self._ready, policies.choice(number))
         if self._encoding is not None:
-            made.set_encoding(self._encoding)
-        return made
+            ranker.set_encoding(self._encoding)
+        return ranker
 
-    def _policy_of(self, point: FrontierPoint) -> tuple[Policies, int]:
+    def _policy_of(self, point: FrontierPoint) -> tuple[CandidatePolicies, int]:
         return self._policies[self.points.index(point)]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return all policies as plain values."""
-        return [dict(vars(point)) for point in self.points]
+        """Return all policies as plain values, with whether they are on the envelope."""
+        envelope = set(self.non_dominated)
+        return [{**vars(point), "non_dominated": point in envelope} for point in self.points]
 
     def tables(self) -> Tables:
         """Return the policies that stand for their fairness weight, and all that were trained."""
@@ -170,9 +200,8 @@ class Frontier(Displayed):
 
     def to_csv(self, path: str | Path) -> Path:
         """Write all policies as a table."""
-        names = list(vars(self.points[0]))
-        lines = [",".join(names)]
-        lines += [",".join(str(row[name]) for name in names) for row in self.rows()]
+        rows = self.rows()
+        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
         return write_text(path, "\n".join(lines) + "\n")
 
     def to_json(self, path: str | Path) -> Path:
@@ -180,12 +209,14 @@ class Frontier(Displayed):
         return write_text(path, json.dumps(self.rows(), indent=1) + "\n")
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Any:
-        """Draw utility against disparity, on training and on validation clicks.
+        """Draw the envelope of utility and disparity on validation clicks, and the same policies on others.
+
+        All candidates are drawn as dots.
 
         To a file, PNG, SVG or PDF by the ending of `path`, which is returned; or on axes of matplotlib, new
         ones if `ax` is None, which are returned.
         """
-        points = [dict(vars(point)) for point in self.chosen]
+        points = self.rows()
         if path is not None:
             if ax is not None:
                 raise InputError("give a file or axes, not both", column="ax")
@@ -204,6 +235,7 @@ def sweep(
     *,
     fairness_weights: Sequence[float] = FAIRNESS_WEIGHTS,
     l2: float | Sequence[float] | None = None,
+    fairness: str | Sequence[str] | None = None,
     seeds: Sequence[int] = (0,),
     valid: Any = None,
     ranker: FairRanker | None = None,
@@ -214,7 +246,8 @@ def sweep(
     """Train a policy for every fairness weight and seed.
 
     Where the scorer allows it (a linear one does), all of them are trained together. As in `FairRanker`, each
-    is judged on clicks that it was not trained on.
+    is judged on clicks that it was not trained on, and has the temperature that does best there. Every
+    policy is a candidate; the envelope of the frontier has those that no other one beats.
 
     Parameters
     ----------
@@ -225,6 +258,9 @@ def sweep(
     l2
         Costs of large parameters to choose from for the most useful policy; or one, with which all policies
         are trained from nothing.
+    fairness
+        "training", "offsets", or both; by default that of the ranker. Offsets need the groups of items when
+        they are ranked.
     seeds
         Of the initial parameters; folds are drawn with the first.
     ranker, settings
@@ -239,61 +275,78 @@ def sweep(
     base.set_params(fairness_weight=float(weights[0]), seed=int(seeds[0]))
     if l2 is not None:
         base.set_params(l2=l2)
+    kinds = _kinds_of(fairness, base)
     aside = None if valid is None else source_of(valid, reading=base.reading())
     source = source_of(X, reading=base.reading())
     evidence = training_evidence(source, aside)
     encoding, source, aside = base.encoded(source, aside)
     ready = base.prepare(source, aside)
-    policies = [_train(base, ready, weights, int(seed), len(seeds) > 1, checkpoints, watch) for seed in seeds]
-    points = [point for some in policies for point in _points(some)]
-    return Frontier(points, policies, base, ready, evidence, encoding)
+    points: list[FrontierPoint] = []
+    candidates: list[CandidatePolicies] = []
+    for seed in seeds:
+        if base.protocol == "paper":
+            grid = [(float(weight), float(cost), int(seed)) for weight in weights for cost in ready.l2]
+            of_seed: list[CandidatePolicies] = [train_all_as_paper(base, ready, grid, checkpoints, watch)[0]]
+        else:
+            fit = CrossFit(base, ready, checkpoints, watch, int(seed) if len(seeds) > 1 else None)
+            of_seed = _train(fit, weights, kinds)
+        points += _points(of_seed, int(seed))
+        candidates += of_seed
+    return Frontier(points, candidates, base, ready, evidence, encoding)
 
 
-def _train(
-    base: FairRanker,
-    ready: Prepared,
-    weights: NDArray[np.float64],
-    seed: int,
-    several_seeds: bool,
-    checkpoints: Checkpoints,
-    watch: Watcher | None,
-) -> Policies:
-    """Train a policy for every fairness weight and cost of large parameters."""
-    if base.protocol == "paper":
-        grid = [(float(weight), float(cost), seed) for weight in weights for cost in ready.l2]
-        return train_all_as_paper(base, ready, grid, checkpoints, watch)[0]
-    fit = CrossFit(base, ready, checkpoints, watch, seed if several_seeds else None)
-    start = fit.start()
+def _kinds_of(fairness: str | Sequence[str] | None, base: FairRanker) -> tuple[str, ...]:
+    """Return how policies are to be made fair, and set the ranker to the one that asks for more."""
+    given = base.fairness if fairness is None else fairness
+    kinds = (given,) if isinstance(given, str) else tuple(given)
+    if not kinds:
+        raise InputError("give at least one", column="fairness")
+    for kind in sorted(kinds, reverse=True):
+        base.set_params(fairness=kind)
+        base.check()
+    return kinds
+
+
+def _train(fit: CrossFit, weights: NDArray[np.float64], kinds: Sequence[str]) -> list[CandidatePolicies]:
+    """Train a policy for every fairness weight, and every cost of large parameters, of each kind."""
+    start, candidates = fit.start(), list[CandidatePolicies]()
     if weights.any():
         fit.is_within_noise(start)
-        start = fit.for_fairness(start)
-    pairs = np.meshgrid(weights, start.costs, indexing="ij")
-    return fit.trained(start, *(grid.reshape(-1) for grid in pairs))
+    if "training" in kinds:
+        models = fit.for_fairness(start) if weights.any() else start
+        pairs = np.meshgrid(weights, models.costs, indexing="ij")
+        candidates.append(fit.priced(models, *(grid.reshape(-1) for grid in pairs)))
+    if "offsets" in kinds:
+        candidates.append(fit.with_offsets_at(start if start.is_trained else fit.most_useful(), weights))
+    return candidates
 
 
-def _points(policies: Policies) -> list[FrontierPoint]:
-    weights = policies.fairness_weights
-    train, valid = policies.measure(), policies.judge()
-    value = Penalised(weights)(*valid).value
+def _points(candidates: Sequence[CandidatePolicies], seed: int) -> list[FrontierPoint]:
+    """Return what the candidates of one seed are and achieve; the best of each fairness weight is marked."""
+    points, values = [], []
+    for policies in candidates:
+        train, valid = policies.measure(), policies.judge()
+        values.append(Penalised(policies.fairness_weights)(*valid).value)
+        disparities = np.sqrt(squared(train.disparity)), np.sqrt(squared(valid.disparity))
+        points += [
+            FrontierPoint(
+                fairness_weight=float(policies.fairness_weights[number]),
+                l2=float(policies.costs[number]),
+                temperature=policies.total_temperature(number),
+                fairness=policies.fairness,
+                seed=seed,
+                train_utility=float(train.utility[number]),
+                train_disparity=float(disparities[0][number]),
+                valid_utility=float(valid.utility[number]),
+                valid_disparity=float(disparities[1][number]),
+                chosen=False,
+            )
+            for number in range(len(policies))
+        ]
+    value = np.concatenate(values)
     best: dict[float, int] = {}
-    for number, weight in enumerate(weights):
-        if weight not in best or value[number] > value[best[weight]]:
-            best[weight] = number
-    kept = set(best.values())
-
-    def disparity(measured: Measured) -> NDArray[np.float64]:
-        return np.sqrt(squared(measured.disparity))
-
-    return [
-        FrontierPoint(
-            fairness_weight=float(weights[number]),
-            l2=float(policies.costs[number]),
-            seed=policies.fit.seed,
-            train_utility=float(train.utility[number]),
-            train_disparity=float(disparity(train)[number]),
-            valid_utility=float(valid.utility[number]),
-            valid_disparity=float(disparity(valid)[number]),
-            chosen=number in kept,
-        )
-        for number in range(weights.size)
-    ]
+    for number, point in enumerate(points):
+        first = best.setdefault(point.fairness_weight, number)
+        if value[number] > value[first]:
+            best[point.fairness_weight] = number
+    return [replace(point, chosen=number in best.values()) for number, point in enumerate(points)]

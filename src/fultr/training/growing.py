@@ -16,14 +16,15 @@ from fultr.training.goals import Penalised, squared
 from fultr.training.lightgbm_trees import BinnedRows
 from fultr.training.models import CentredModel, Model, Scores
 from fultr.training.objective import Measured, Objective
-from fultr.training.offsets import best_temperature
-from fultr.training.solving import Settled
+from fultr.training.offset_search import best_temperature
+from fultr.training.solving import StepReached
 from fultr.training.task import Task
 from fultr.training.tree_model import TreeModel
 from fultr.training.tree_settings import TreeSettings
 
 if TYPE_CHECKING:
-    from fultr.training.cross_fitting import CrossFit, Part
+    from fultr.training.cross_fitting import CrossFit
+    from fultr.training.folds import Part
 
 Array = NDArray[np.float64]
 
@@ -86,11 +87,11 @@ class ScoreSlopes:
             None if fairness_weight else Measured(np.zeros(1), np.zeros((1, task.groups, task.groups)))
         )
 
-    def settled(self, stage: str, rounds: int, scores: Array) -> Settled:
+    def step_reached(self, stage: str, rounds: int, scores: Array) -> StepReached:
         """Return what some rounds have reached, for those who watch."""
         measured = self.objective.measure(scores[None])
         value, disparity = self.goal(*measured).value[0], np.sqrt(squared(measured.disparity)[0])
-        return Settled(stage, rounds, float(value), float(measured.utility[0]), float(disparity))
+        return StepReached(stage, rounds, float(value), float(measured.utility[0]), float(disparity))
 
     def __call__(self, scores: Array) -> Array:
         """Return the slopes at some scores."""
@@ -119,20 +120,20 @@ class PartGrower:
         self.fit, self.part, self.model, self.binned = fit, part, model, binned
         self.stages: list[Trees] = []
         self.weights = np.zeros(0)
-        self.scores, self.judged = np.zeros(model.data.rows), np.zeros(fit.judged.data.rows)
+        self.scores, self.judged = np.zeros(model.data.rows), np.zeros(fit.folds.judged.data.rows)
         if linear is not None:
             start = linear.initial(0)
             self.weights = linear.moved(start) / linear.temperature
             self.scores += linear.scores(start[None], slice(None))[0]
-            self.judged += linear.on(fit.judged.data).scores(start[None], slice(None))[0]
+            self.judged += linear.on(fit.folds.judged.data).scores(start[None], slice(None))[0]
 
     def grow_on(self, done: int, stop: int) -> None:
-        """Grow for utility, from so many rounds to so many."""
+        """Grow for utility, from `done` rounds to `stop`."""
         trees = self.grown(f"trees-{stop}", self.scores, stop - done)
         self.stages.append(trees)
         self.scores += trees.scores(self.model.data.features)
         if self.part.left_out.any():
-            self.judged += trees.scores(self.fit.judged.data.features)
+            self.judged += trees.scores(self.fit.folds.judged.data.features)
 
     def grown(self, stage: str, scores: Array, rounds: int, fairness_weight: float = 0.0) -> Trees:
         """Return trees grown on scores of the rows of the part."""
@@ -147,7 +148,7 @@ class PartGrower:
         trees = self.binned.grow(lambda added: slopes(scores + added), rounds, int(seed[0]))
         checkpoints.save(name, trees.to_tensors, finished=True)
         if fit.watch is not None:
-            fit.watch(slopes.settled(name, rounds, scores + trees.scores(self.model.data.features)))
+            fit.watch(slopes.step_reached(name, rounds, scores + trees.scores(self.model.data.features)))
         return trees
 
     def family(self, stages: int) -> TreeModel:
@@ -160,12 +161,12 @@ class Grower:
 
     def __init__(self, fit: CrossFit) -> None:
         self.fit = fit
-        self.models = [part.model for part in fit.parts if isinstance(part.model, TreeModel)]
+        self.models = [part.model for part in fit.folds.parts if isinstance(part.model, TreeModel)]
         self.linear = [model.linear for model in self.models if model.linear is not None]
         first = self.models[0]
         self.stops = stops_of(first.settings.rounds)
         whole = BinnedRows(first.data, first.blind, first.settings)
-        self.binned = [whole, *(whole.of_rows(~part.left_out) for part in fit.parts[1:])]
+        self.binned = [whole, *(whole.of_rows(~part.left_out) for part in fit.folds.parts[1:])]
 
     def _parts(self, linear: Sequence[Model | CentredModel] | None) -> list[PartGrower]:
         begun = (
@@ -173,7 +174,7 @@ class Grower:
             if linear is None
             else [one for one in linear if isinstance(one, CentredModel)]
         )
-        each = zip(self.fit.parts, self.models, self.binned, begun, strict=True)
+        each = zip(self.fit.folds.parts, self.models, self.binned, begun, strict=True)
         return [PartGrower(self.fit, *one) for one in each]
 
     def all_rounds(self, linear: Sequence[Model | CentredModel] | None) -> list[TreeModel]:
@@ -209,8 +210,8 @@ class Grower:
         return centred, best.scores / best.temperature
 
     def _judged(self, number: int, parts: Sequence[PartGrower]) -> _Stop:
-        scores = self.fit.left_out([part.judged[None] for part in parts])[0]
-        temperature, utility = best_temperature(self.fit.judged, scores)
+        scores = self.fit.folds.left_out([part.judged[None] for part in parts])[0]
+        temperature, utility = best_temperature(self.fit.folds.judged, scores)
         return _Stop(number, utility, temperature, scores)
 
     def for_fairness(self, models: Sequence[Model | CentredModel]) -> list[TreeModel | CentredModel]:

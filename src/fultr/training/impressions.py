@@ -251,14 +251,14 @@ class _NetworkRows:
 
     def pull_back(self, slopes: Array) -> Array:
         by_score = slopes.astype(np.float32)
-        found = [by_score @ self._values[-1]]
+        gradient = [by_score @ self._values[-1]]
         by_value = np.outer(by_score, self._layers[-1])
         for number in range(len(self._layers) - 2, -1, -1):
             by_value *= self._values[number + 1] > 0
-            found = [(by_value.T @ self._values[number]).reshape(-1), by_value.sum(axis=0), *found]
+            gradient = [(by_value.T @ self._values[number]).reshape(-1), by_value.sum(axis=0), *gradient]
             if number:
                 by_value = by_value @ self._layers[number]
-        return np.concatenate(found, dtype=np.float64)
+        return np.concatenate(gradient, dtype=np.float64)
 
 
 class _ModuleRows:

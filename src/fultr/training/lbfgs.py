@@ -37,7 +37,7 @@ class Function(Protocol):
         """Return the values of problems `which` at their points, and what `gradient` needs to know."""
         ...
 
-    def gradient(self, points: Array, which: NDArray[np.int64], known: Any) -> Array:
+    def gradient(self, points: Array, which: NDArray[np.int64], trace: Any) -> Array:
         """Return the gradients there."""
         ...
 
@@ -62,17 +62,17 @@ class Search:
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, as a file of tensors can hold them."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         if not self.running.any():  # what is solved needs no history
-            found |= {name: found[name][:, :0] for name in ("moves", "changes", "curvature")}
-        return {**found, "running": self.running.astype(np.int64)}
+            tensors |= {name: tensors[name][:, :0] for name in ("moves", "changes", "curvature")}
+        return {**tensors, "running": self.running.astype(np.int64)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]], points: Array, marks: int = 0) -> Search:
         """Take up a search from the given points where it was left; refuse what is no such search."""
         count, size = points.shape
-        known = {field.name: tensors[field.name].copy() for field in fields(cls) if field.name in tensors}
-        history = HISTORY if np.any(known.get("running", 0)) else 0
+        arrays = {field.name: tensors[field.name].copy() for field in fields(cls) if field.name in tensors}
+        history = HISTORY if np.any(arrays.get("running", 0)) else 0
         shapes = {
             "point": (count, size),
             "gradient": (count, size),
@@ -84,7 +84,7 @@ class Search:
         }
         for name, shape in shapes.items():
             kind = np.int64 if name in ("iterations", "stalled", "running") else np.float64
-            values = known.get(name)
+            values = arrays.get(name)
             if (
                 values is None
                 or values.shape != shape
@@ -92,18 +92,18 @@ class Search:
                 or not np.isfinite(values).all()
             ):
                 raise InputError("what was kept is no state of this training; remove it", column=name)
-        return cls(**{**known, "running": known["running"].astype(bool)})
+        return cls(**{**arrays, "running": arrays["running"].astype(bool)})
 
 
 def start(function: Function, points: Array, marks: int = 0) -> Search:
-    """Begin at the given points, one for each problem, with room for some points on the way."""
+    """Begin at the given points, one for each problem, with space for `marks` points on the way."""
     count, size = points.shape
     everyone = np.arange(count)
-    value, known = function.value(points, everyone)
+    value, trace = function.value(points, everyone)
     return Search(
         point=points.copy(),
         value=value,
-        gradient=function.gradient(points, everyone, known),
+        gradient=function.gradient(points, everyone, trace),
         moves=np.zeros((count, HISTORY, size)),
         changes=np.zeros((count, HISTORY, size)),
         curvature=np.zeros((count, HISTORY)),
@@ -125,14 +125,14 @@ def minimise(
 ) -> Search:
     """Go on until every problem is solved: its last steps gained less than `tolerance` of its value.
 
-    The points after so many iterations as `marked` says are kept in the marks of the search.
+    The points after the numbers of iterations in `marked` are kept in the marks of the search.
     """
     search.running &= search.iterations < most_iterations
     while search.running.any():
         _step(function, search, tolerance, most_iterations)
-        for place, last in enumerate(marked):
+        for mark, last in enumerate(marked):
             before = search.iterations <= last
-            search.marks[before, place] = search.point[before]
+            search.marks[before, mark] = search.point[before]
         if after_step is not None:
             after_step(search)
     return search
@@ -143,23 +143,23 @@ def _step(function: Function, search: Search, tolerance: float, most_iterations:
     which = np.flatnonzero(search.running)
     direction = _directions(search, which)
     slope = (direction * search.gradient[which]).sum(axis=1)
-    moved, value, known = _line_search(function, search, which, direction, slope)
+    moved, value, trial = _line_search(function, search, which, direction, slope)
     # a problem that cannot move has arrived, as far as the numbers can tell
     stuck = ~moved
     search.running[which[stuck]] = False
     if not moved.any():
         return
-    part, found = which[moved], value[moved]
-    point = known.points[moved]
-    gradient = function.gradient(point, part, known.pick(moved))
-    _remember(search, part, point - search.point[part], gradient - search.gradient[part])
-    gain = search.value[part] - found
-    small = gain <= tolerance * np.maximum(np.abs(found), 1e-12)
-    search.stalled[part] = np.where(small, search.stalled[part] + 1, 0)
-    search.point[part], search.value[part], search.gradient[part] = point, found, gradient
-    search.iterations[part] += 1
-    done = (search.stalled[part] >= PATIENCE) | (search.iterations[part] >= most_iterations)
-    search.running[part[done]] = False
+    moving, reached = which[moved], value[moved]
+    point = trial.points[moved]
+    gradient = function.gradient(point, moving, trial.pick(moved))
+    _remember(search, moving, point - search.point[moving], gradient - search.gradient[moving])
+    gain = search.value[moving] - reached
+    small = gain <= tolerance * np.maximum(np.abs(reached), 1e-12)
+    search.stalled[moving] = np.where(small, search.stalled[moving] + 1, 0)
+    search.point[moving], search.value[moving], search.gradient[moving] = point, reached, gradient
+    search.iterations[moving] += 1
+    done = (search.stalled[moving] >= PATIENCE) | (search.iterations[moving] >= most_iterations)
+    search.running[moving[done]] = False
 
 
 def _directions(search: Search, which: NDArray[np.int64]) -> Array:
@@ -194,20 +194,20 @@ class _Trial:
 
     def pick(self, chosen: NDArray[np.bool_]) -> Any:
         """Return what is known of the chosen problems, in their order."""
-        places = np.flatnonzero(chosen)
-        return _joined(self.parts, places)
+        index = np.flatnonzero(chosen)
+        return _joined(self.parts, index)
 
 
-def _joined(parts: list[tuple[NDArray[np.int64], Any]], places: NDArray[np.int64]) -> Any:
+def _joined(parts: list[tuple[NDArray[np.int64], Any]], index: NDArray[np.int64]) -> Any:
     """Put together, field by field, what was last known of each place."""
     names = type(parts[0][1])
     columns = []
     for field in range(len(parts[0][1])):
         example = parts[0][1][field]
-        column = np.zeros((int(max(part[0].max() for part in parts)) + 1, *example.shape[1:]))
-        for where, known in parts:
-            column[where] = known[field]
-        columns.append(column[places])
+        column = np.zeros((int(max(pair[0].max() for pair in parts)) + 1, *example.shape[1:]))
+        for where, trace in parts:
+            column[where] = trace[field]
+        columns.append(column[index])
     return names(*columns)
 
 
@@ -221,17 +221,17 @@ def _line_search(
     waiting = np.arange(which.size)
     while waiting.size:
         points = search.point[which[waiting]] + length[waiting, None] * direction[waiting]
-        found, known = function.value(points, which[waiting])
-        trial.parts.append((waiting, known))
+        reached, trace = function.value(points, which[waiting])
+        trial.parts.append((waiting, trace))
         trial.points[waiting] = points
         promised = length[waiting] * slope[waiting]
         before = search.value[which[waiting]]
-        good = np.isfinite(found) & (found <= before + SUFFICIENT * promised)
-        value[waiting[good]] = found[good]
+        good = np.isfinite(reached) & (reached <= before + SUFFICIENT * promised)
+        value[waiting[good]] = reached[good]
         moved[waiting[good]] = True
         # the minimum of the parabola through what is known, kept within a tenth and a half
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            shorter = -promised / (2 * (found - before - promised))
+            shorter = -promised / (2 * (reached - before - promised))
         shorter = np.clip(np.nan_to_num(shorter, nan=0.1), 0.1, 0.5)
         length[waiting] *= np.where(good, 1.0, shorter)
         waiting = waiting[~good & (length[waiting] > SHORTEST)]
@@ -243,9 +243,9 @@ def _remember(search: Search, which: NDArray[np.int64], move: Array, change: Arr
     curvature = (move * change).sum(axis=1)
     sizes = np.sqrt((move**2).sum(axis=1) * (change**2).sum(axis=1))
     good = curvature > 1e-8 * sizes
-    part = which[good]
+    bent = which[good]
     for history, newest in ((search.moves, move), (search.changes, change)):
-        history[part, 1:] = history[part, :-1]
-        history[part, 0] = newest[good]
-    search.curvature[part, 1:] = search.curvature[part, :-1]
-    search.curvature[part, 0] = curvature[good]
+        history[bent, 1:] = history[bent, :-1]
+        history[bent, 0] = newest[good]
+    search.curvature[bent, 1:] = search.curvature[bent, :-1]
+    search.curvature[bent, 0] = curvature[good]

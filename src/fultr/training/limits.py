@@ -34,15 +34,16 @@ LOWEST_POWER, HIGHEST_POWER, BISECTIONS = -3.0, 6.0, 16
 """Prices of disparity between which the fairest policy is sought, as powers of 10 of the price at which all
 disparity costs as much as all utility, and how often the interval is halved."""
 
-SETTLED = 0.02
-"""Multipliers that change by less than this share from one turn to the next have settled."""
+CONVERGED = 0.02
+"""Multipliers that change by less than this share from one turn to the next have converged."""
 
 STIFFER, PROGRESS = 4.0, 0.25
-"""Missing a limit costs so many times more where a turn leaves more than this share of what was missed."""
+"""Missing a limit costs `STIFFER` times more after a turn that leaves more than the share `PROGRESS` of what
+was missed."""
 
 HOPELESS, GIVEN_UP, FAR = 0.9, 5, 1.1
-"""A limit is out of reach if so many turns in a row each leave more than this share of what was missed, still
-this many times the limit: close to it, the price must first rise until what is missed counts."""
+"""A limit is out of reach if each of `GIVEN_UP` turns in a row leaves more than the share `HOPELESS` of what
+was missed, and the disparity is still `FAR` times the limit. Closer to it, the price must first rise."""
 
 
 class UnreachableLimitError(FultrError):
@@ -66,11 +67,11 @@ def most_useful(solver: Solver, max_disparity: float) -> Solution:
     if 0 < max_disparity < FINE * free.root_disparity.min():
         solver = copy(solver)
         solver.accuracy = "double"
-    found = _limited(solver, free, free.parameters, max_disparity, "limit")
-    if not found.held.any():
+    solution = _limited(solver, free, free.parameters, max_disparity, "limit")
+    if not solution.held.any():
         # the policy without a limit may be so sure of itself that no gradient is left
-        found = _limited(solver, free, solver.initial, max_disparity, "limit-anew")
-    return found
+        solution = _limited(solver, free, solver.initial, max_disparity, "limit-anew")
+    return solution
 
 
 def fairest(solver: Solver, min_utility: float) -> Solution:
@@ -86,20 +87,20 @@ def fairest(solver: Solver, min_utility: float) -> Solution:
     budget = (1 - min_utility) * np.abs(free.measured.utility)
     least = free.measured.utility - budget
     unit = np.maximum(np.abs(free.measured.utility), 1e-12) / np.maximum(free.root_disparity, 1e-6) ** 2
-    kept, points = free, solver.initial
+    best, points = free, solver.initial
     low, high = np.full(least.size, LOWEST_POWER), np.full(least.size, HIGHEST_POWER)
     power = high
     for turn in range(BISECTIONS):
-        found = solver.penalised(unit * 10**power, points, f"fairest-{turn}")
-        found = replace(found, measured=solver.measure(found.parameters, "double"))
-        enough = found.measured.utility >= least
-        kept = _either(enough & (found.root_disparity < kept.root_disparity), found, kept)
+        solution = solver.penalised(unit * 10**power, points, f"fairest-{turn}")
+        solution = replace(solution, measured=solver.measure(solution.parameters, "double"))
+        enough = solution.measured.utility >= least
+        best = _either(enough & (solution.root_disparity < best.root_disparity), solution, best)
         low, high = np.where(enough, power, low), np.where(enough, high, power)
-        spent = enough & (found.measured.utility - least <= SETTLED * budget)
+        spent = enough & (solution.measured.utility - least <= CONVERGED * budget)
         if (spent | (low == high)).all():
             break
-        power, points = (low + high) / 2, found.parameters
-    return kept
+        power, points = (low + high) / 2, solution.parameters
+    return best
 
 
 def _free(solver: Solver) -> Solution:
@@ -137,7 +138,7 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
     stiffness = STIFFER * np.maximum(np.abs(free.measured.utility), 1e-12) / start**2
     goal = Limited(aim, np.zeros_like(free.measured.disparity), stiffness)
     best, missed = replace(free, parameters=points), np.full(start.size, np.inf)
-    kept = replace(best, held=np.zeros_like(free.held))
+    held_best = replace(best, held=np.zeros_like(free.held))
     in_vain = np.zeros(start.size, dtype=np.int64)
     for turn in range(TURNS):
         parameters, iterations = solver.maximise(f"{stage}-{turn}", goal, best.parameters)
@@ -155,10 +156,10 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
             held=length <= enough,
             iterations=best.iterations + iterations,
         )
-        kept = _either(best.held, best, kept)
+        held_best = _either(best.held, best, held_best)
         change = np.sqrt(squared(force - goal.multiplier))
-        settled = change <= SETTLED * np.sqrt(squared(force))
-        if (best.held & settled).all():
+        converged = change <= CONVERGED * np.sqrt(squared(force))
+        if (best.held & converged).all():
             break
         hopeless = (length > FAR * enough) & (length - aim > HOPELESS * missed)
         in_vain = np.where(hopeless, in_vain + 1, 0)
@@ -170,4 +171,4 @@ def _limited(solver: Solver, free: Solution, points: Array, max_disparity: float
         off = np.maximum(length - np.sqrt(squared(seen)), 0)
         stiffness = np.where(slow, STIFFER * goal.stiffness, goal.stiffness)
         goal = Limited(np.maximum(aim - off, 0), force, stiffness)
-    return _either(kept.held, kept, best)
+    return _either(held_best.held, held_best, best)

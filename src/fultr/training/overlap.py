@@ -107,17 +107,17 @@ def notes_on_overlap(name: str, overlap: Overlap, data: RankingDataset) -> Itera
 
 
 def training_evidence(source: Source, valid: Source | None) -> tuple[str, ...]:
-    """Return digests by which the impressions of the training and validation are known again.
+    """Return digests that identify the impressions of training and validation.
 
     They are those of the files that were counted and that of the counts themselves. A saved policy keeps
     them. Validation by what is trained on is refused: it would choose the policy that remembers most.
     """
     digests: list[str] = []
     impressions: list[str] = []
-    for part in (source, valid):
-        if part is None:
+    for source_or_valid in (source, valid):
+        if source_or_valid is None:
             continue
-        content = part.compact()
+        content = source_or_valid.compact()
         digest = content_digest(content)
         if digest in digests:
             problem = (
@@ -146,11 +146,15 @@ def impression_digests(counts: Counts) -> list[str]:
 
 def _share_known(digests: list[str], evidence: tuple[str, ...]) -> float:
     """Return about what share of the impressions of a log is among those of the training."""
-    kept = sorted(one for one in evidence if len(one) == IMPRESSION_LENGTH)
-    if not kept or not digests:
+    trained = sorted(digest for digest in evidence if len(digest) == IMPRESSION_LENGTH)
+    if not trained or not digests:
         return 0.0
-    comparable = digests if len(kept) < IMPRESSIONS_KEPT else [one for one in digests if one <= kept[-1]]
-    return len({*comparable} & {*kept}) / len(comparable) if comparable else 0.0
+    comparable = (
+        digests
+        if len(trained) < IMPRESSIONS_KEPT
+        else [digest for digest in digests if digest <= trained[-1]]
+    )
+    return len({*comparable} & {*trained}) / len(comparable) if comparable else 0.0
 
 
 def list_digests(counts: Counts) -> list[str]:
@@ -177,11 +181,13 @@ def list_digests(counts: Counts) -> list[str]:
 
 def _mostly_known(digests: list[str], evidence: tuple[str, ...]) -> bool:
     """Say whether most lists of a log are among those kept of the training, the lowest digests of all."""
-    kept = {one for one in evidence if len(one) == DIGEST_LENGTH}
-    if not kept:
+    trained = {digest for digest in evidence if len(digest) == DIGEST_LENGTH}
+    if not trained:
         return False
-    comparable = digests if len(kept) < LISTS_KEPT else [one for one in digests if one <= max(kept)]
-    return 2 * sum(one in kept for one in comparable) > len(comparable)
+    comparable = (
+        digests if len(trained) < LISTS_KEPT else [digest for digest in digests if digest <= max(trained)]
+    )
+    return 2 * sum(digest in trained for digest in comparable) > len(comparable)
 
 
 def content_digest(content: CountsOrLabels) -> str:

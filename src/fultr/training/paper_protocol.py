@@ -17,88 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.arguments import checked_number, finite_number, whole_number
+from fultr.arguments import finite_number, whole_number
 from fultr.data import ClickLog, RankingDataset
 from fultr.errors import InputError
-from fultr.expectation.sampled import draw_rankings, reinforce_gradient, sampled_values
 from fultr.training.checkpoints import BoundCheckpoints, Checkpoints, nothing_kept
 from fultr.training.goals import squared
-from fultr.training.impressions import Batch, Impressions, batch_scorer
+from fultr.training.impressions import Impressions
 from fultr.training.models import LinearModel, Model
-from fultr.training.objective import Objective, softmax_entropies
-from fultr.training.solving import Settled, Watcher
+from fultr.training.objective import Objective
+from fultr.training.paper_steps import PAPER, Ascent, PaperSettings, move_by_adam, move_by_momentum
+from fultr.training.solving import StepReached, Watcher
 from fultr.training.task import Task, Weighing
 
 Array = NDArray[np.float64]
 
 RANKINGS_OF_STEP = 2
 """Says, in a seed, what the random numbers are for."""
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Of Adam, as in torch."""
-
-
-@dataclass(frozen=True)
-class PaperSettings:
-    """The numbers of the protocol; the defaults are the paper's, or its authors' where the paper has none.
-
-    Parameters
-    ----------
-    samples
-        S, the rankings drawn of each list.
-    batch_size
-        Impressions in a step.
-    window
-        Impressions over which the disparity is averaged.
-    learning_rate, momentum
-        Of SGD, for linear scorers.
-    adam_learning_rate
-        Of Adam, for all others.
-    entropy_weight, entropy_divisor
-        gamma at the start, and what it is divided by at each validation without a gain.
-    validate_every
-        Steps between validations.
-    patience
-        Validations without a gain, one after another, that end training.
-    most_steps
-        Steps that end training in any case, which the paper does not limit.
-    """
-
-    samples: int = 32
-    batch_size: int = 4
-    window: int = 1_000
-    learning_rate: float = 1e-3
-    momentum: float = 0.9
-    adam_learning_rate: float = 1e-4
-    entropy_weight: float = 1.0
-    entropy_divisor: float = 3.0
-    validate_every: int = 3_000
-    patience: int = 20
-    most_steps: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        checked: dict[str, int | float] = {
-            name: whole_number(getattr(self, name), name, least=1)
-            for name in ("samples", "batch_size", "window", "validate_every", "patience", "most_steps")
-        }
-        for name in ("learning_rate", "adam_learning_rate"):
-            checked[name] = checked_number(
-                getattr(self, name), name, "must be a number above 0", lambda given: 0 < given < np.inf
-            )
-        checked["momentum"] = checked_number(
-            self.momentum, "momentum", "must be 0 or more, and below 1", lambda given: 0 <= given < 1
-        )
-        checked["entropy_weight"] = finite_number(self.entropy_weight, "entropy_weight")
-        checked["entropy_divisor"] = finite_number(self.entropy_divisor, "entropy_divisor", least=1.0)
-        if self.window < self.batch_size:
-            problem = f"must be the batch size, {self.batch_size}, or more"
-            raise InputError(problem, column="window", value=self.window)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-
-PAPER = PaperSettings()
-"""The paper's numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +102,7 @@ def train_as_paper(
     Examples
     --------
     >>> from fultr import PositionBias
-    >>> from fultr.training.models import Scaling
+    >>> from fultr.training.scaling import Scaling
     >>> data = RankingDataset([[0.0], [1.0]], [0, 2], relevance=[0, 1])
     >>> weighing, model = Weighing(PositionBias.power(1.0)), LinearModel(data, Scaling.none(data))
     >>> valid, quick = Task.of(data, weighing), PaperSettings(validate_every=50, most_steps=100)
@@ -181,24 +115,24 @@ def train_as_paper(
     whole_number(seed, "seed")
     weight, l2 = finite_number(fairness_weight, "fairness_weight"), finite_number(l2, "l2")
     impressions = Impressions.of(source, weighing)
-    _check_same_features(model, source=impressions.data, valid=valid.data)
+    _check_width(model, source=impressions.data, valid=valid.data)
     ascent = Ascent(impressions, weighing, model, weight, l2, settings.samples)
     validation = Objective(valid, model.on(valid.data), np.zeros(1))
     problem = (impressions.content, weighing, model.content, weight, l2, valid.content, seed, settings)
     checkpoints = BoundCheckpoints(checkpoints, problem, model.initial(seed))
-    progress, known = Progress.blank(seed, model, impressions.groups, settings), checkpoints.load(stage)
-    if known is None:
+    progress, tensors = Progress.blank(seed, model, impressions.groups, settings), checkpoints.load(stage)
+    if tensors is None:
         progress.fill_window(Task.of(source, weighing), model)
     else:
-        progress = progress.taken_up(known)
+        progress = progress.taken_up(tensors)
     return _Training(ascent, validation, weight, seed, settings).run(progress, checkpoints, stage, watch)
 
 
-def _check_same_features(model: Model, **given: RankingDataset) -> None:
-    wanted = int(model.features.shape[1])
+def _check_width(model: Model, **given: RankingDataset) -> None:
+    width = int(model.features.shape[1])
     for name, data in given.items():
-        if data.features.shape[1] != wanted:
-            problem = f"the model takes {wanted} features"
+        if data.features.shape[1] != width:
+            problem = f"the model takes {width} features"
             raise InputError(problem, column=name, value=data.features.shape[1])
 
 
@@ -258,91 +192,12 @@ class Progress:
         """Return the progress that was kept; this one says what it must look like."""
         taken: dict[str, Any] = {}
         for name, mine in self.to_tensors().items():
-            kept = tensors.get(name)
-            if kept is None or (kept.shape, kept.dtype) != (mine.shape, mine.dtype):
+            values = tensors.get(name)
+            if values is None or (values.shape, values.dtype) != (mine.shape, mine.dtype):
                 problem = "what was kept is of another training; remove it, or choose another stage"
-                raise InputError(problem, column=name, value=None if kept is None else kept.shape)
-            taken[name] = kept.copy() if isinstance(getattr(self, name), np.ndarray) else kept[0].item()
+                raise InputError(problem, column=name, value=None if values is None else values.shape)
+            taken[name] = values.copy() if isinstance(getattr(self, name), np.ndarray) else values[0].item()
         return Progress(**taken)
-
-
-class Ascent:
-    """The direction of a step, whose expectation is the gradient of the objective over all impressions.
-
-    Parameters
-    ----------
-    impressions
-        Of the training log.
-    weighing
-        What a position is worth.
-    model
-        The scorers.
-    fairness_weight, l2
-        lambda, and what |parameters|^2 / 2 costs.
-    samples
-        Rankings drawn of each list.
-    """
-
-    def __init__(
-        self,
-        impressions: Impressions,
-        weighing: Weighing,
-        model: Model,
-        fairness_weight: float,
-        l2: float,
-        samples: int,
-    ) -> None:
-        self.impressions = impressions
-        self.tables = weighing.tables(int(impressions.data.lengths.max()))
-        self.scorer = batch_scorer(model, impressions.data)
-        self.by_utility = 1 / (1 + fairness_weight)
-        self.by_squared_disparity = -fairness_weight / (1 + fairness_weight)
-        self.l2 = l2
-        self.samples = samples
-
-    def direction(
-        self,
-        parameters: Array,
-        batch: Batch,
-        disparity: Array,
-        entropy_weight: float,
-        rng: np.random.Generator,
-    ) -> tuple[Array, Array]:
-        """Estimate the gradient from a batch, and the disparities, (lists, groups, groups), of its lists.
-
-        The given `disparity` stands for that of all impressions. It must not have come from the same
-        rankings: the expectation of the product would not be the product of expectations.
-        """
-        scores = self.scorer.scores(parameters, batch.rows)
-        if not np.isfinite(scores).all():
-            raise InputError("training went beyond all bounds; lower the learning rate or l2", column="score")
-        order = draw_rankings(scores, batch.offsets, self.samples, rng)
-        upstream = np.empty((2, scores.size))
-        np.multiply(batch.utility, self.by_utility / batch.size, out=upstream[0])
-        self._write_slopes_by_exposure(batch, disparity, upstream[1])
-        slopes = reinforce_gradient(scores, batch.offsets, self.tables, upstream, order)
-        if entropy_weight:
-            slopes += entropy_weight / batch.size * softmax_entropies(scores[None], batch.offsets)[1][0]
-        gradient = self.scorer.pull_back(slopes) - self.l2 * parameters
-        return gradient, self._disparities(batch, sampled_values(order, batch.offsets, self.tables[1:])[0])
-
-    def _write_slopes_by_exposure(self, batch: Batch, disparity: Array, slopes: Array) -> None:
-        """Write the derivative of -lambda / (1 + lambda) sum_{i<j} 2 Dbar_ij D_ij by each row's exposure.
-
-        For a row of group g in list q of the batch: (2 / lists) sum_j Dbar_gj M_q(G_j), times the factor.
-        """
-        of_cells = np.zeros((batch.size, self.impressions.groups + 1))
-        factor = 2 * self.by_squared_disparity / batch.size
-        np.matmul(batch.merit, factor * disparity.T, out=of_cells[:, :-1])
-        np.take(of_cells, batch.cell, out=slopes)
-
-    def _disparities(self, batch: Batch, exposure: Array) -> Array:
-        """Return M_q(G_j) Exp_q(G_i) - M_q(G_i) Exp_q(G_j) for each list of the batch."""
-        groups = self.impressions.groups
-        cells = np.bincount(batch.cell, exposure, minlength=batch.size * (groups + 1))
-        exposed = cells.reshape(batch.size, groups + 1)[:, :groups]
-        products = exposed[:, :, None] * batch.merit[:, None, :]
-        return np.asarray(products - products.transpose(0, 2, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,9 +254,9 @@ class _Training:
                 progress.entropy_weight,
                 np.random.default_rng([self.seed, RANKINGS_OF_STEP, step]),
             )
-            places = np.arange(step * batch.size, (step + 1) * batch.size) % settings.window
-            total += (disparities - progress.window[places]).sum(axis=0)
-            progress.window[places] = disparities
+            slots = np.arange(step * batch.size, (step + 1) * batch.size) % settings.window
+            total += (disparities - progress.window[slots]).sum(axis=0)
+            progress.window[slots] = disparities
             progress.step = step + 1
             self._move(progress, gradient)
 
@@ -411,7 +266,7 @@ class _Training:
         else:
             move_by_adam(progress.parameters, progress.memory, gradient, progress.step, self.settings)
 
-    def validate(self, stage: str, progress: Progress) -> Settled:
+    def validate(self, stage: str, progress: Progress) -> StepReached:
         """Look whether there is a gain on validation, and lower the entropy bonus if there is none."""
         utility, disparity = self.validation.measure(progress.parameters[None])
         value = float(utility[0] - self.fairness_weight * squared(disparity)[0])
@@ -423,23 +278,4 @@ class _Training:
             progress.without_gain += 1
             progress.entropy_weight /= self.settings.entropy_divisor
         root = float(np.sqrt(squared(disparity)[0]))
-        return Settled(stage, progress.step, value, float(utility[0]), root)
-
-
-def move_by_momentum(parameters: Array, memory: Array, gradient: Array, settings: PaperSettings) -> None:
-    """Take a step of SGD with momentum, uphill, as torch takes it."""
-    velocity = memory[0]
-    velocity *= settings.momentum
-    velocity += gradient
-    parameters += settings.learning_rate * velocity
-
-
-def move_by_adam(
-    parameters: Array, memory: Array, gradient: Array, step: int, settings: PaperSettings
-) -> None:
-    """Take a step of Adam, uphill, as torch takes it; steps count from 1."""
-    mean, square = memory
-    mean += (1 - BETAS[0]) * (gradient - mean)
-    square += (1 - BETAS[1]) * (gradient**2 - square)
-    spread = np.sqrt(square / (1 - BETAS[1] ** step)) + EPSILON
-    parameters += settings.adam_learning_rate / (1 - BETAS[0] ** step) * mean / spread
+        return StepReached(stage, progress.step, value, float(utility[0]), root)

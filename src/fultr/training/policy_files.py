@@ -52,11 +52,12 @@ sizes that overflow or do not fit."""
 
 @dataclass(frozen=True, eq=False)
 class PolicyFile:
-    """What a policy file holds: tensors by name, their description, and the fultr that wrote it."""
+    """What a policy file holds: tensors by name, their description, the fultr that wrote it, its digest."""
 
     tensors: dict[str, NDArray[Any]]
     content: dict[str, Any]
     fultr_version: str
+    sha256: str
 
 
 def write_policy_file(
@@ -144,20 +145,20 @@ def _plain_content(content: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _check_plain(value: object, *place: object) -> None:
+def _check_plain(value: object, *path: object) -> None:
     """Refuse what JSON cannot hold, or what would come back as something else (a tuple as a list, say)."""
     problem, shown = "", value
-    if len(place) > DEEPEST_NESTING:
+    if len(path) > DEEPEST_NESTING:
         problem, shown = f"is nested more than {DEEPEST_NESTING} deep", None
     elif isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str) or not _is_text(key):
                 problem, shown = "has a key that is no text", key
                 break
-            _check_plain(inner, *place, key)
+            _check_plain(inner, *path, key)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_plain(inner, *place, index)
+            _check_plain(inner, *path, index)
     elif isinstance(value, str):
         problem = "" if _is_text(value) else "is no text that can be written as UTF-8"
     elif isinstance(value, int):
@@ -169,7 +170,7 @@ def _check_plain(value: object, *place: object) -> None:
         problem = "must be text, a number, true, false, null, a list or a mapping, as JSON has them"
         shown = type(value).__name__
     if problem:
-        raise InputError(problem, column=".".join(map(str, ("content", *place))), value=shown)
+        raise InputError(problem, column=".".join(map(str, ("content", *path))), value=shown)
 
 
 def _is_text(text: str) -> bool:
@@ -191,8 +192,8 @@ def _fultr_version() -> str:
 def _digest(start: bytes, rest: Iterable[bytes | memoryview]) -> bytes:
     """Return the digest of a file, given what it starts with, up to its digest, and the rest."""
     sha256 = hashlib.sha256(start[: _DIGEST.start] + _NO_DIGEST.encode())
-    for part in rest:
-        sha256.update(part)
+    for further in rest:
+        sha256.update(further)
     return sha256.hexdigest().encode()
 
 
@@ -206,7 +207,7 @@ def _intact_bytes(path: Path) -> bytes:
             raise InputError(problem, file=path, value=size)
         start = file.read(_DIGEST.stop)
         header = int.from_bytes(start[:_LENGTH_BYTES], "little")
-        _check_own_file(start, header, size, path)
+        _check_start(start, header, size, path)
         if header > LARGEST_HEADER or _LENGTH_BYTES + header > size:
             raise damaged
         if start[_DIGEST] != _digest(start, iter(lambda: file.read(_READ_AT_ONCE), b"")):
@@ -219,7 +220,7 @@ def _intact_bytes(path: Path) -> bytes:
     return data
 
 
-def _check_own_file(start: bytes, header: int, size: int, path: Path) -> None:
+def _check_start(start: bytes, header: int, size: int, path: Path) -> None:
     if start[_LENGTH_BYTES : _DIGEST.start] == _START:
         return
     if start[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{" and _LENGTH_BYTES + header <= size:
@@ -242,7 +243,9 @@ def _policy_of(data: bytes, path: str | Path) -> PolicyFile:
         raise InputError(newer, file=path, value=version)
     try:
         _check_fields(description)
-        return PolicyFile(_tensors(data), description["content"], description["fultr_version"])
+        return PolicyFile(
+            _tensors(data), description["content"], description["fultr_version"], data[_DIGEST].decode()
+        )
     except _MALFORMED as error:
         raise InputError(problem, file=path) from error
 

@@ -19,7 +19,8 @@ from fultr.errors import InputError
 from fultr.estimators import disparity_squared, list_disparity_bounds
 from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
-from fultr.training.models import LinearModel, Model, ModuleModel, Scaling, Scores
+from fultr.training.models import LinearModel, Model, ModuleModel
+from fultr.training.scaling import Scaling
 from fultr.training.settings import NAMED_MODELS, TREES
 from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
@@ -35,7 +36,7 @@ L2_OF_PAPER = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 0.0)
 """Costs of large parameters to choose from: where they are trained together, where not, and the authors'.
 
 Without early stopping, which the second and the third have, the cost must reach further up. The temperature
-makes good the flatness of a strongly regularised policy."""
+sharpens what a strong cost has flattened."""
 
 
 NO_TWO_GROUPS = "there are no two groups of items, so that there is no disparity"
@@ -82,16 +83,19 @@ class Prepared:
             if isinstance(content, Counts):
                 check_candidates(content, limit)
 
-    def most_disparity(self, model: Scores, parameters: NDArray[np.float64]) -> float:
-        """Return the most that sqrt(sum of D_ij^2) may be, whatever the merit of items never shown.
+    def most_disparity(self, scores: NDArray[np.float64]) -> float:
+        """Return the most that sqrt(sum of D_ij^2) of the policy of scores of the rows may be.
+
+        That is its largest value, whatever the merit of items never shown.
 
         0 if all were shown: then nothing is unknown.
         """
         evidence = self.task.disparity
         if evidence.unseen is None:
             return 0.0
-        scores = torch.from_numpy(model.scores(parameters[None], slice(None))[0].astype(np.float64))
-        exposure = expected_weights(scores, self.task.tables[1:], offsets=self.task.data.offsets)[0]
+        exposure = expected_weights(
+            torch.from_numpy(scores), self.task.tables[1:], offsets=self.task.data.offsets
+        )[0]
         low, high = (bound.sum(0) for bound in list_disparity_bounds(exposure, evidence))
         worst = torch.maximum(low.abs(), high.abs()) / evidence.total_impressions
         return float(disparity_squared(worst).sqrt())
@@ -180,5 +184,5 @@ def check_groups(ranker: FairRanker, data: RankingDataset) -> None:
 
 def has_two_groups(data: RankingDataset) -> bool:
     """Say whether items are of two groups at least."""
-    known = data.group[data.group != UNKNOWN_GROUP]
-    return bool((known[1:] != known[:-1]).any())
+    groups = data.group[data.group != UNKNOWN_GROUP]
+    return bool((groups[1:] != groups[:-1]).any())

@@ -23,8 +23,8 @@ from fultr.logs.frames import GivenItems, items_of
 from fultr.policy import GroupBlind, LinearScorer, TorchPolicy
 from fultr.policy.feature_encoding import FeatureEncoding, sentence_of_unknown
 from fultr.policy.policies import ScoredPolicy
-from fultr.training.models import ScaledScorer
 from fultr.training.overlap import query_digests, training_evidence
+from fultr.training.scaling import ScaledScorer
 from fultr.training.settings import check_each
 from fultr.training.sources import (
     SourceReading,
@@ -66,8 +66,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def __new__(cls, *_arguments: Any, **settings: Any) -> Self:
         """Make a ranker; refuse what other libraries take and this one has no use for."""
         check_no_device(settings)
-        made: Self = super().__new__(cls)
-        return made
+        ranker: Self = super().__new__(cls)
+        return ranker
 
     @property
     def needs_impressions(self) -> bool:

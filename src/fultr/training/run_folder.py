@@ -28,9 +28,9 @@ from fultr.errors import InputError, WriteError
 from fultr.files import existing_file, nearest_folder, parse_json, write_text
 from fultr.training.checkpoints import Tensors
 from fultr.training.limits import UnreachableLimitError
-from fultr.training.offsets import UnsupportedLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
-from fultr.training.solving import Settled
+from fultr.training.promises import UnsupportedLimitError
+from fultr.training.solving import StepReached
 
 CONFIG, METRICS, CHECKPOINTS, RESULTS = "config.json", "metrics.jsonl", "checkpoints", "results.json"
 
@@ -51,13 +51,13 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path, metrics: FileIO, checkpoint_every: float, made: Sequence[Path] = ()
+        self, path: Path, metrics: FileIO, checkpoint_every: float, created: Sequence[Path] = ()
     ) -> None:
         self.path = path
         self.stages_done = 0
         self.results: dict[str, Any] | None = None
         self._metrics = metrics
-        self._made = tuple(made)
+        self._made = tuple(created)
         self._every = checkpoint_every
         self._due = time.monotonic() + checkpoint_every
         self._began = time.monotonic()
@@ -88,13 +88,13 @@ class RunFolder:
         finite_number(checkpoint_every, "checkpoint_every")
         folder = Path(path)
         results = results_of_run(folder, config, resume=resume)
-        made = _missing(folder) if not (folder / CONFIG).exists() else ()
+        created = _missing(folder) if not (folder / CONFIG).exists() else ()
         with writing(folder):
             (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             metrics = (folder / METRICS).open("a+b", buffering=0)
         try:
             _hold(metrics, folder)
-            opened = cls(folder, metrics, checkpoint_every, made)
+            opened = cls(folder, metrics, checkpoint_every, created)
             opened._take_up(config, results)
         except BaseException:
             metrics.close()
@@ -115,30 +115,30 @@ class RunFolder:
 
     def _cut_metrics(self) -> None:
         """Drop the lines of steps that no checkpoint knows: they will be taken again."""
-        known = 0
+        lines = 0
         for file in sorted((self.path / CHECKPOINTS).glob("*.safetensors")):
             # the state is kept before the line of its step is written
-            known = max(known, int(_read_checkpoint(file).content["lines"]) + 1)
+            lines = max(lines, int(_read_checkpoint(file).content["lines"]) + 1)
         self._metrics.seek(0)
-        kept = []
-        for line in self._metrics.read().split(b"\n")[:-1][:known]:
+        whole_lines = []
+        for line in self._metrics.read().split(b"\n")[:-1][:lines]:
             try:
                 self._before = float(json.loads(line)["seconds"])
             except (ValueError, KeyError, TypeError):
                 break
-            kept.append(line)
+            whole_lines.append(line)
         with writing(self.path / METRICS):
-            self._metrics.truncate(sum(len(line) + 1 for line in kept))
-        self._lines = len(kept)
+            self._metrics.truncate(sum(len(line) + 1 for line in whole_lines))
+        self._lines = len(whole_lines)
 
     def load(self, stage: str) -> dict[str, NDArray[Any]] | None:
         """Return what was kept of a stage last, if anything."""
         file = self._checkpoint(stage)
         if not file.exists():
             return None
-        kept = _read_checkpoint(file)
-        self.stages_done += bool(kept.content["finished"])
-        return kept.tensors
+        checkpoint = _read_checkpoint(file)
+        self.stages_done += bool(checkpoint.content["finished"])
+        return checkpoint.tensors
 
     def save(self, stage: str, state: Callable[[], Tensors], *, finished: bool) -> None:
         """Keep the state of a stage if it has finished, or if nothing was kept for a while."""
@@ -157,7 +157,7 @@ class RunFolder:
             raise InputError("must be a name that a file can have", column="stage", value=stage)
         return self.path / CHECKPOINTS / f"{stage}.safetensors"
 
-    def record(self, reached: Settled) -> None:
+    def record(self, reached: StepReached) -> None:
         """Add a line to metrics.jsonl; to be called as training goes on."""
         about = {
             "stage": reached.stage,
@@ -228,7 +228,7 @@ def results_of_run(path: str | Path, config: Mapping[str, Any], *, resume: bool)
     nearest_folder(path)
     folder, asked = Path(path), json.loads(json.dumps(config, allow_nan=False))
     if not (folder / CONFIG).exists():
-        _check_own_file(folder)
+        _check_no_other_files(folder)
         return None
     if not resume:
         problem = "holds a run already; go on with it ({resume}), or choose another folder"
@@ -277,21 +277,21 @@ def _hold(metrics: FileIO, folder: Path) -> None:
         return
 
 
-def _check_own_file(folder: Path) -> None:
+def _check_no_other_files(folder: Path) -> None:
     """Refuse a folder that holds anything but what is there before config.json is."""
     if not folder.is_dir():
         return
-    for found in sorted(folder.iterdir()):
-        begun = found.name.startswith(".") and found.name.endswith(".part")
-        empty = found.name == METRICS and not found.stat().st_size
-        empty = empty or (found.name == CHECKPOINTS and found.is_dir() and not any(found.iterdir()))
+    for file in sorted(folder.iterdir()):
+        begun = file.name.startswith(".") and file.name.endswith(".part")
+        empty = file.name == METRICS and not file.stat().st_size
+        empty = empty or (file.name == CHECKPOINTS and file.is_dir() and not any(file.iterdir()))
         if not begun and not empty:
-            problem = f"is not empty ('{found.name}') and holds no run; choose another folder"
+            problem = f"is not empty ('{file.name}') and holds no run; choose another folder"
             raise InputError(problem, file=folder)
 
 
-def _check_same_settings(known: dict[str, Any], asked: dict[str, Any], file: Path) -> None:
-    before, now = dict(_flat(known)), dict(_flat(asked))
+def _check_same_settings(saved: dict[str, Any], asked: dict[str, Any], file: Path) -> None:
+    before, now = dict(_flat(saved)), dict(_flat(asked))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name) and name.split(".")[-1] != _NOT_COMPARED:
             problem = (
@@ -301,13 +301,13 @@ def _check_same_settings(known: dict[str, Any], asked: dict[str, Any], file: Pat
             raise InputError(problem, file=file)
 
 
-def _flat(content: Any, *place: str) -> Iterator[tuple[str, Any]]:
+def _flat(content: Any, *path: str) -> Iterator[tuple[str, Any]]:
     """Yield values by the names that lead to them."""
     if isinstance(content, dict) and content:
         for name, inner in content.items():
-            yield from _flat(inner, *place, name)
+            yield from _flat(inner, *path, name)
     else:
-        yield ".".join(place), content
+        yield ".".join(path), content
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -323,10 +323,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_checkpoint(file: Path) -> PolicyFile:
-    kept = None
+    checkpoint = None
     with suppress(InputError):
-        kept = read_policy_file(file)
-    about = {} if kept is None else {name: type(kept.content.get(name)) for name in ("finished", "lines")}
-    if kept is None or about != {"finished": bool, "lines": int} or kept.content["lines"] < 0:
+        checkpoint = read_policy_file(file)
+    about = (
+        {}
+        if checkpoint is None
+        else {name: type(checkpoint.content.get(name)) for name in ("finished", "lines")}
+    )
+    if checkpoint is None or about != {"finished": bool, "lines": int} or checkpoint.content["lines"] < 0:
         raise InputError("is damaged; remove it, and its stage is trained again", file=file)
-    return kept
+    return checkpoint

@@ -27,9 +27,17 @@ from fultr.policy import (
 )
 from fultr.policy.feature_encoding import EncodedColumn, FeatureEncoding
 from fultr.training.fair_ranker import FairRanker
-from fultr.training.models import ScaledScorer, Scaling
+from fultr.training.policy_fields import (
+    checked_hidden,
+    checked_names,
+    checked_offsets,
+    checked_scaling,
+    checked_temperature,
+    checked_widths,
+)
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.ranker import TrainableRanker
+from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
 
 TREE_ARRAYS = tuple(Trees.none().to_tensors())
@@ -143,19 +151,21 @@ load = load_ranker
 
 def _settings(ranker: TrainableRanker) -> dict[str, Any]:
     given = ranker.get_params(deep=False)
-    found = {name: _plain(value) for name, value in given.items() if name not in ("position_bias", "noise")}
-    if "utility" in found and not isinstance(ranker.utility, str):
-        found["utility"] = np.asarray(ranker.utility, dtype=float).tolist()
-    if isinstance(found.get("model"), nn.Module):
-        found["model"] = "module"
-    if found.get("trees") is not None:
-        found["trees"] = found["trees"].to_dict()
-    return found
+    settings = {
+        name: _plain(value) for name, value in given.items() if name not in ("position_bias", "noise")
+    }
+    if "utility" in settings and not isinstance(ranker.utility, str):
+        settings["utility"] = np.asarray(ranker.utility, dtype=float).tolist()
+    if isinstance(settings.get("model"), nn.Module):
+        settings["model"] = "module"
+    if settings.get("trees") is not None:
+        settings["trees"] = settings["trees"].to_dict()
+    return settings
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -172,8 +182,8 @@ def _describe(scorer: nn.Module) -> dict[str, Any]:
 
 
 def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module: nn.Module | None) -> Any:
-    features = _texts(content["features"], "features")
-    groups = _texts(content["groups"], "groups")
+    features = checked_names(content["features"], "features")
+    groups = checked_names(content["groups"], "groups")
     encoding = _encoding_of(content, features)
     inputs = len(encoding.output_names)
     inner = _scorer_of(content["model"], inputs, tensors, module)
@@ -181,7 +191,7 @@ def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
     ranker = _untrained(content, inner, bias, noise)
     ranker.scorer_ = _scaled(content, inner, tensors, inputs)
-    ranker.offsets_ = _offsets(content.get("offsets", {}), groups)
+    ranker.offsets_ = checked_offsets(content.get("offsets", {}), groups)
     ranker.position_bias_ = bias
     ranker.group_names_ = tuple(groups)
     ranker.set_encoding(encoding)
@@ -190,7 +200,7 @@ def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module
         raise InputError("must be a row of integers", column="training_queries")
     # policies that were saved before there were digests of what they were trained on have none
     evidence = content.get("evidence")
-    ranker.training_evidence_ = None if evidence is None else tuple(_texts(evidence, "evidence"))
+    ranker.training_evidence_ = None if evidence is None else tuple(checked_names(evidence, "evidence"))
     is_fair = type(ranker) is FairRanker
     trained = content["trained"]
     for name in TRAINED if is_fair else sorted(trained):
@@ -221,21 +231,21 @@ def _untrained(
     kind = content.get("ranker", "FairRanker")  # all were, before others could be saved
     if kind not in RANKERS:
         raise InputError(f"must be one of {', '.join(RANKERS)}", column="ranker", value=kind)
-    made = getattr(importlib.import_module(RANKERS[kind]), kind)
+    ranker_class = getattr(importlib.import_module(RANKERS[kind]), kind)
     saved = dict(content["settings"])
-    known = made().get_params(deep=False)
-    if made is FairRanker:
+    defaults = ranker_class().get_params(deep=False)
+    if ranker_class is FairRanker:
         saved = {**ADDED, **saved, "noise": noise}
         if bias is None:
             raise InputError("must be that of the clicks it was trained on", column="position_bias")
-    settings = {name: saved[name] for name in known if name != "position_bias"}
+    settings = {name: saved[name] for name in defaults if name != "position_bias"}
     if isinstance(settings.get("utility"), list):
         settings["utility"] = number_array(settings["utility"], "utility").astype(np.float64)
     if settings.get("model") == "module":
         settings["model"] = inner
     if settings.get("trees") is not None:
         settings["trees"] = TreeSettings.from_dict(settings["trees"])
-    ranker = made(**settings, position_bias=bias)
+    ranker = ranker_class(**settings, position_bias=bias)
     ranker.check()
     return ranker
 
@@ -244,13 +254,9 @@ def _scaled(
     content: dict[str, Any], inner: nn.Module, tensors: dict[str, NDArray[Any]], features: int
 ) -> nn.Module:
     """Return the scorer of features as they are given."""
-    blind = content["hidden_columns"]
-    if any(type(column) is not int or not 0 <= column < features for column in blind):
-        raise InputError("must be columns of the features", column="hidden_columns", value=blind)
+    blind = checked_hidden(content["hidden_columns"], features)
     scaling = _scaling(tensors, "scaling.", features)
-    temperature = finite_number(content.get("temperature", 1.0), "temperature", 0.0)
-    if temperature == 0:
-        raise InputError("must be above 0", column="temperature", value=temperature)
+    temperature = checked_temperature(content.get("temperature", 1.0))
     constant, probability = content.get("constant"), content.get("probability", False)
     if type(probability) is not bool:
         raise InputError("must be true or false", column="probability", value=probability)
@@ -272,14 +278,6 @@ def _tell_of_training(ranker: FairRanker, content: dict[str, Any], noise: ClickN
         raise InputError("must be null or the measures by name", column="validation")
 
 
-def _offsets(given: Any, groups: list[str]) -> dict[str, float]:
-    if not isinstance(given, dict) or list(given) not in ([], sorted(groups), groups):
-        raise InputError("must be one number for each group, or none", column="offsets", value=given)
-    return {
-        name: finite_number(given[name], f"offsets.{name}", -math.inf) for name in groups if name in given
-    }
-
-
 def _new_queries(given: Any) -> dict[str, Any] | None:
     if given is None:
         return None
@@ -287,12 +285,12 @@ def _new_queries(given: Any) -> dict[str, Any] | None:
     if not isinstance(given, dict) or set(given) != {"confidence", *names}:
         raise InputError("must be null or the measures on new queries", column="new_queries", value=given)
     confidence = finite_number(given["confidence"], "new_queries.confidence", 0.0)
-    found: dict[str, Any] = {"confidence": confidence}
+    checked: dict[str, Any] = {"confidence": confidence}
     for name in names:
         if not isinstance(given[name], list) or len(given[name]) != 3:
             raise InputError("must be a value and its interval", column=f"new_queries.{name}")
-        found[name] = [finite_number(one, f"new_queries.{name}", -math.inf) for one in given[name]]
-    return found
+        checked[name] = [finite_number(number, f"new_queries.{name}", -math.inf) for number in given[name]]
+    return checked
 
 
 def _scorer_of(
@@ -307,7 +305,7 @@ def _scorer_of(
     if kind == "linear":
         scorer = LinearScorer(features)
     elif kind == "mlp":
-        hidden = _widths(about["hidden"], features, sum(value.size for value in weights.values()))
+        hidden = checked_widths(about["hidden"], features, sum(value.size for value in weights.values()))
         scorer = MLPScorer(features, hidden)
     elif kind == "trees":
         scorer = _trees_of(weights, features)
@@ -324,10 +322,10 @@ def _scorer_of(
         raise InputError(
             "must be 'linear', 'mlp', 'trees', 'linear+trees' or 'module'", column="model.kind", value=kind
         )
-    wanted = {name: tuple(value.shape) for name, value in scorer.state_dict().items()}
-    found = {name: value.shape for name, value in weights.items()}
-    if wanted != found:
-        name = next(iter(sorted(set(wanted.items()) ^ set(found.items()))))[0]
+    expected_shapes = {name: tuple(value.shape) for name, value in scorer.state_dict().items()}
+    shapes = {name: value.shape for name, value in weights.items()}
+    if expected_shapes != shapes:
+        name = next(iter(sorted(set(expected_shapes.items()) ^ set(shapes.items()))))[0]
         raise InputError("the weights in the file do not fit the scorer", column=f"scorer.{name}")
     for name, value in weights.items():
         same_kind = np.issubdtype(value.dtype, np.floating) == scorer.state_dict()[name].is_floating_point()
@@ -337,39 +335,9 @@ def _scorer_of(
     return scorer
 
 
-def _widths(given: Any, features: int, parameters: int) -> tuple[int, ...]:
-    """Return the widths of layers, before any is made: none may need more weights than the file holds."""
-    if not isinstance(given, list) or not given or not all(type(width) is int for width in given):
-        raise InputError("must be a list of integers", column="model.hidden", value=given)
-    before = features
-    for width in given:
-        if width < 1 or before * width > parameters:
-            raise InputError("does not fit the weights in the file", column="model.hidden", value=given)
-        before = width
-    return tuple(given)
-
-
 def _trees_of(tensors: dict[str, NDArray[Any]], features: int) -> TreeScorer:
     return TreeScorer(features, Trees(**{name: tensors[name] for name in TREE_ARRAYS}))
 
 
 def _scaling(tensors: dict[str, NDArray[Any]], prefix: str, features: int) -> Scaling:
-    mean, scale = (_row(tensors, f"{prefix}{name}", features) for name in ("mean", "scale"))
-    if not (scale > 0).all():
-        raise InputError("must be above 0", column=f"{prefix}scale")
-    return Scaling(mean, scale)
-
-
-def _row(tensors: dict[str, NDArray[Any]], name: str, size: int) -> NDArray[np.float32]:
-    row = tensors[name]
-    if row.shape != (size,) or row.dtype != np.float32 or not np.isfinite(row).all():
-        raise InputError(f"must be {size} finite numbers", column=name, value=row.shape)
-    return row
-
-
-def _texts(given: Any, name: str) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise InputError("must be a list of names", column=name, value=given)
-    if len(set(given)) < len(given):
-        raise InputError("must be different names", column=name, value=given)
-    return given
+    return Scaling(*checked_scaling(tensors, prefix, features))

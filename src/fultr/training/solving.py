@@ -25,13 +25,13 @@ from fultr.training.task import Task
 Array = NDArray[np.float64]
 
 TOLERANCE = 1e-6
-"""The gain of a step, relative to the value, below which training has settled."""
+"""The gain of a step, relative to the value, below which training has converged."""
 
 WITHOUT_PRICE = 1e6
 """A fairness weight so large that utility does not count."""
 
 ENTROPY_DECAY, LEAST_ENTROPY = 1 / 3, 1e-3
-"""An entropy bonus is divided by 3 each time training has settled, as in the paper, and ends below this."""
+"""An entropy bonus is divided by 3 each time training has converged, as in the paper, and ends below this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What a step of training has reached, for those who watch."""
+class StepReached:
+    """What a step of training has reached, for watchers."""
 
     stage: str
     iterations: int
@@ -65,10 +65,10 @@ class Settled:
     disparity: float
 
 
-Watcher = Callable[[Settled], None]
+Watcher = Callable[[StepReached], None]
 
 EARLY_STOPS = (10, 20, 40, 70)
-"""Iterations after which training may stop early: networks that settle have learned the log by heart."""
+"""Iterations after which training may stop early: networks that converge overfit."""
 
 
 class KeptStops:
@@ -91,8 +91,8 @@ class KeptStops:
     @property
     def parameters(self) -> Array:
         """(configurations x stops, size) The stops of a configuration stand together, its end last."""
-        found = np.concatenate(self.kept)
-        return found.reshape(-1, found.shape[-1])
+        stops = np.concatenate(self.kept)
+        return stops.reshape(-1, stops.shape[-1])
 
 
 class Solver:
@@ -105,7 +105,7 @@ class Solver:
     l2
         What |parameters|^2 / 2 costs, one for each configuration.
     entropy_weight
-        The bonus for the entropy of Softmax(h) at the start; it fades out as training settles.
+        The bonus for the entropy of Softmax(h) at the start; it fades out as training converges.
     seed
         Of the initial parameters.
     checkpoints
@@ -180,28 +180,28 @@ class Solver:
     def _shifts(self) -> list[NDArray[np.int64]]:
         """Return the configurations that are trained together."""
         everyone = np.arange(self.l2.size)
-        return [everyone] if self.model.together else [everyone[one : one + 1] for one in everyone]
+        return [everyone] if self.model.together else [everyone[number : number + 1] for number in everyone]
 
-    def _objective(self, some: NDArray[np.int64], entropy_weight: float = 0.0) -> Objective:
-        bonus = np.full(some.size, entropy_weight)
-        return Objective(self.task, self.model, self.l2[some], bonus, accuracy=self.accuracy)
+    def _objective(self, which: NDArray[np.int64], entropy_weight: float = 0.0) -> Objective:
+        bonus = np.full(which.size, entropy_weight)
+        return Objective(self.task, self.model, self.l2[which], bonus, accuracy=self.accuracy)
 
     def maximise(
-        self, stage: str, goal: Goal, points: Array, kept: KeptStops | None = None
+        self, stage: str, goal: Goal, points: Array, stopped: KeptStops | None = None
     ) -> tuple[Array, NDArray[np.int64]]:
         """Return the best parameters for a goal, from the given ones on, and the steps it took."""
-        stops = () if kept is None else kept.stops
-        found, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
-        for number, some in enumerate(self._shifts()):
+        stops = () if stopped is None else stopped.stops
+        parameters, iterations = points.copy(), np.zeros(points.shape[0], dtype=np.int64)
+        for number, which in enumerate(self._shifts()):
             for turn, bonus in enumerate(self._bonuses()):
                 name = f"{self.prefix}{stage}-{number}-{turn}"
-                objective = self._objective(some, bonus)
-                search = self._search(name, goal.pick(some), objective, found[some], stops)
-                found[some] = search.point
-                iterations[some] += search.iterations
-            if kept is not None:
-                kept.keep(search)
-        return found, iterations
+                objective = self._objective(which, bonus)
+                search = self._search(name, goal.pick(which), objective, parameters[which], stops)
+                parameters[which] = search.point
+                iterations[which] += search.iterations
+            if stopped is not None:
+                stopped.keep(search)
+        return parameters, iterations
 
     def _bonuses(self) -> list[float]:
         bonuses, bonus = [], self.entropy_weight
@@ -216,17 +216,17 @@ class Solver:
         function = _Loss(goal, objective)
         problem = (goal, objective.l2, objective.entropy_weight, objective.accuracy, points, stops)
         checkpoints = BoundCheckpoints(self.checkpoints, self._about, problem)
-        known = checkpoints.load(name)
+        tensors = checkpoints.load(name)
         search = (
             lbfgs.start(function, points, len(stops))
-            if known is None
-            else lbfgs.Search.from_tensors(known, points, len(stops))
+            if tensors is None
+            else lbfgs.Search.from_tensors(tensors, points, len(stops))
         )
 
         def after_step(reached: lbfgs.Search) -> None:
             checkpoints.save(name, reached.to_tensors, finished=not reached.running.any())
             if self.watch is not None:
-                self.watch(function.settled(name, reached))
+                self.watch(function.step_reached(name, reached))
 
         return lbfgs.minimise(
             function,
@@ -251,12 +251,12 @@ class _Loss:
         self.last = measured
         return -value, measured
 
-    def gradient(self, points: Array, which: NDArray[np.int64], known: Any) -> Array:
-        return -self.objective.gradient(self.goal.pick(which), points, which, known)
+    def gradient(self, points: Array, which: NDArray[np.int64], trace: Any) -> Array:
+        return -self.objective.gradient(self.goal.pick(which), points, which, trace)
 
-    def settled(self, stage: str, search: lbfgs.Search) -> Settled:
+    def step_reached(self, stage: str, search: lbfgs.Search) -> StepReached:
         """Return what the first of the problems that moved last has reached."""
-        return Settled(
+        return StepReached(
             stage,
             int(search.iterations.max()),
             float(-search.value.mean()),

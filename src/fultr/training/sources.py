@@ -106,7 +106,7 @@ def _frame_of_arrays(
         if column.size != table.shape[0]:
             problem = f"must have one value for each of {table.shape[0]} rows"
             raise InputError(problem, column=name, value=column.size)
-    # documents are told apart by their features and groups: the same item of a query has the same ones
+    # features and groups identify documents: the same item of a query has the same ones
     query = codes_of(as_ids(rows["query_id"], "query_id"))
     group = encode_groups(rows["group"].tolist())[0] if "group" in rows else np.zeros_like(query)
     # a missing value is the same as another one, which is not so for NaN

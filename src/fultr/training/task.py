@@ -45,7 +45,7 @@ class Weighing:
     utility
         "dcg", "average_rank", or the weights of positions 1, 2, ...
     top_k
-        Positions beyond the first so many have no utility; exposure is as the position bias says. Nor do
+        Positions beyond it have no utility; exposure is as the position bias says. Nor do
         positions that nobody looks at.
     utility_ips, disparity_ips
         Whether clicks are weighted by 1 / p in the utility, and in the disparity; without, they count as one.
@@ -93,8 +93,8 @@ class Weighing:
         From clicks it is without the noise; labels are full information.
         """
         if isinstance(source, RankingDataset):
-            known = evidence_from_relevance(source)
-            return known, known
+            evidence = evidence_from_relevance(source)
+            return evidence, evidence
         utility = self._of_clicks(source, weighted=self.utility_ips)
         if self.utility_ips == self.disparity_ips:
             return utility, utility
@@ -130,16 +130,16 @@ class Task:
     @classmethod
     def of(cls, source: Source, weighing: Weighing) -> Task:
         """Take the counts of a log; or the relevance of labelled lists: full information."""
-        known = source.compact()
-        data = known.data
-        return cls(data, *weighing.evidence(known), weighing.tables(int(data.lengths.max(initial=1))))
+        counts = source.compact()
+        data = counts.data
+        return cls(data, *weighing.evidence(counts), weighing.tables(int(data.lengths.max(initial=1))))
 
-    def with_rows(self, kept: NDArray[np.bool_]) -> Task:
+    def with_rows(self, which: NDArray[np.bool_]) -> Task:
         """Return the task without some of its rows; a list that keeps none is left out."""
-        utility = self.utility.with_rows(kept)
+        utility = self.utility.with_rows(which)
         same = self.disparity is self.utility
-        disparity = utility if same else self.disparity.with_rows(kept)
-        return Task(self.data.of_rows(kept)[0], utility, disparity, self.tables)
+        disparity = utility if same else self.disparity.with_rows(which)
+        return Task(self.data.of_rows(which)[0], utility, disparity, self.tables)
 
     @property
     def groups(self) -> int:

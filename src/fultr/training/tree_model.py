@@ -12,7 +12,8 @@ from torch import nn
 from fultr.compiled import compiled
 from fultr.data import RankingDataset
 from fultr.policy.trees import SummedScorer, Trees, TreeScorer
-from fultr.training.models import LinearModel, Model, ScaledScorer, Scaling, with_columns_hidden
+from fultr.training.models import LinearModel, Model, with_columns_hidden
+from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
 
 Array = NDArray[np.float64]
