@@ -235,15 +235,17 @@ def _validated(run: TrainingRun, policy: TrainedPolicy) -> MeasuredRanking:
     if policy.validation is None or policy.ranker.validation_ is None:
         return policy.validation or MeasuredRanking(exactly(None), exactly(None))
     try:
-        found = detailed(policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None)
+        measured = detailed(
+            policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None
+        )
         expected = policy.ranker.new_queries_
         if expected is None:
-            return found
+            return measured
         # clustered by documents that queries share, where the intervals of an evaluation are not
         high, limit = expected["disparity"][2], run.goal.get("max_disparity")
         passes = high <= limit if limit is not None and "confidence" in run.goal else None
-        disparity = within(found.disparity.value, expected["disparity"][1:])
-        return replace(found, disparity=disparity, passes=passes)
+        disparity = within(measured.disparity.value, expected["disparity"][1:])
+        return replace(measured, disparity=disparity, passes=passes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"what it says of its validation is damaged ({type(error).__name__}: {error})"
         raise InputError(problem, file=f"{run.location}, {policy.name}") from None
@@ -260,7 +262,7 @@ def _on_training(
     if source is None:
         return measured, True
     ranker = policy.ranker
-    found = evaluate(
+    evaluation = evaluate(
         ranker,
         source,
         position_bias=ranker.position_bias_,
@@ -269,10 +271,10 @@ def _on_training(
         intervals=None,
     )
     # sweeps measure in single accuracy; anything further off was not measured on the same clicks
-    allowed = SAME * max(1.0, sum(abs(merit) for merit in found.merit.values()))
-    if abs(found.dcg - measured.utility.value) > allowed:
+    allowed = SAME * max(1.0, sum(abs(merit) for merit in evaluation.merit.values()))
+    if abs(evaluation.dcg - measured.utility.value) > allowed:
         return measured, False
-    return detailed(measured, found.to_dict()), True
+    return detailed(measured, evaluation.to_dict()), True
 
 
 def detailed(
