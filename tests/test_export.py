@@ -84,7 +84,7 @@ def test_categories_and_missing_values_are_encoded_within(tmp_path: Path, missin
 
 @pytest.mark.parametrize("missing", ["native", "mean"])
 def test_trees_take_categories_and_missing_values(tmp_path: Path, missing: str) -> None:
-    from tests.test_tree_features import made, random_log, raw, trees_of
+    from tests.test_tree_features import made, raw, trees_of
 
     ranker = made(fairness_weight=0.0, missing=missing).fit(random_log(raw(), impressions=4_000))
     assert trees_of(ranker).is_categorical.any()
@@ -110,7 +110,7 @@ def test_lightgbm_gives_the_scores_of_the_policy(
     data = learnable(seed=9)
     booster = lightgbm.Booster(model_file=str(out))
     assert booster.num_trees() > 0
-    theirs, ours = booster.predict(data.features), fultr.load(saved[form]).predict(data)
+    theirs, ours = np.asarray(booster.predict(data.features)), fultr.load(saved[form]).predict(data)
     np.testing.assert_allclose(theirs - theirs.mean(), ours - ours.mean(), rtol=1e-5, atol=1e-6)
 
 

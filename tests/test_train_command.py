@@ -154,7 +154,18 @@ def test_all_options_reach_the_ranker(
 def test_trees_are_grown_as_options_say(
     tmp_path: Path, clicks: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    options = ("--model", "trees", "--leaves", 3, "--rounds", 7, "--learning-rate", 0.5, "--folds", 2)
+    options: tuple[object, ...] = (
+        "--model",
+        "trees",
+        "--leaves",
+        3,
+        "--rounds",
+        7,
+        "--learning-rate",
+        0.5,
+        "--folds",
+        2,
+    )
     options += (
         "--min-rows",
         9,
@@ -173,7 +184,7 @@ def test_trees_are_grown_as_options_say(
     assert config["trees"]["leaves"] == 3
     assert config["trees"]["monotone"] is None
     if command == "train":
-        sampled = {
+        sampled: dict[str, Any] = {
             "min_rows": 9,
             "column_share": 0.9,
             "row_share": 0.8,

@@ -93,7 +93,7 @@ def test_unknown_categories_are_scored_as_missing_ones(native: FairRanker) -> No
     test = raw(seed=7)
     features = test.features.copy()
     features[:, 1] = np.nan
-    unknown = replace(test, category_names={"colour": [f"tint {number}" for number in range(12)]})
+    unknown = replace(test, category_names={"colour": tuple(f"tint {number}" for number in range(12))})
     with pytest.warns(fultr.FultrWarning, match="tint"):
         found = native.predict(unknown)
     np.testing.assert_array_equal(found, native.predict(replace(test, features=features)))
@@ -128,7 +128,7 @@ def test_goals_are_reached(log: ClickLog, native: FairRanker, settings: dict[str
 
 
 def test_group_blind_trees_see_no_column_of_the_group(log: ClickLog) -> None:
-    hidden = replace(log, data=replace(log.data, group_columns=[1, 2]))
+    hidden = replace(log, data=replace(log.data, group_columns=(1, 2)))
     ranker = made(fairness_weight=1.0, group_blind=True).fit(hidden)
     assert set(trees_of(ranker).feature.tolist()) <= {0}
     test = raw(seed=7)
