@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -190,22 +191,22 @@ def changed_cells(rows: list[list[str]], rng: Random) -> list[list[str]]:
 
 def changed_json(content: Any, rng: Random, changes: int | None = None) -> Any:
     """Return plain values with some nodes changed; `dumped` writes them."""
-    content = json.loads(json.dumps(content))
+    content = deepcopy(content)
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3)) if changes is None else changes):
         nodes = list(_nodes(content))
         if not nodes:
-            return rng.choice(NODES)
+            return deepcopy(rng.choice(NODES))
         holder, key = rng.choice(nodes)
         kind = rng.random()
         if kind < 0.55:
-            holder[key] = rng.choice((rng.choice(NODES), MARK + rng.choice(RAW), text(rng)))
+            holder[key] = rng.choice((deepcopy(rng.choice(NODES)), MARK + rng.choice(RAW), text(rng)))
         elif kind < 0.65:
             other, at = rng.choice(nodes)
-            holder[key] = json.loads(json.dumps(other[at]))
+            holder[key] = deepcopy(other[at])
         elif kind < 0.75:
             del holder[key]
         elif kind < 0.85 and isinstance(holder, list):
-            holder.insert(key, holder[key])
+            holder.insert(key, deepcopy(holder[key]))
         elif kind < 0.9 and isinstance(holder[key], int | float) and math.isfinite(holder[key]):
             holder[key] = holder[key] * rng.choice((-1, 0, 1.5, 10, 1000)) + rng.choice((0, 1))
         elif isinstance(holder, dict):
