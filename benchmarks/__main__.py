@@ -12,6 +12,7 @@ from benchmarks import (
     bench_counting,
     bench_files,
     bench_gradients,
+    bench_serving,
     bench_start,
     bench_training,
     bench_trees,
@@ -33,6 +34,8 @@ def main() -> None:
     bench_training.main()
     print()
     bench_trees.main()
+    print()
+    bench_serving.main()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """How fast a long log is counted, what memory that takes, and how soon a small log is inspected.
 
-    python -m benchmarks.bench_counting [--quick] [--rows 100000000] [--folder /tmp]
+    python -m benchmarks.bench_counting [--quick] [--rows 100000000] [--turns 3] [--folder /tmp]
 
 The log is made with `fultr simulate` in a temporary folder that is removed at the end. Everything runs in a
-process of its own on two cores. Ratios compare medians of turns in one run, since machines differ.
+process of its own on two cores. Ratios compare medians of turns in one run, since machines differ: of the
+clock, and of the processor, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed and memory of counting.")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows")
     parser.add_argument("--rows", type=int, default=100_000_000, help="rows of the log")
+    parser.add_argument("--turns", type=int, default=TURNS, help="how often each way is measured")
     parser.add_argument("--folder", type=Path, default=None, help="where temporary files go")
     arguments = parser.parse_known_args()[0]
     rows = arguments.rows // 20 if arguments.quick else arguments.rows
@@ -41,30 +43,34 @@ def main() -> None:
         if free < needed:
             print(f"no log: {free / 1e9:.1f} GB free in {name}, {needed / 1e9:.1f} GB needed")
             return
-        measure_counting(Path(name), rows)
+        measure_counting(Path(name), rows, arguments.turns)
         measure_start(Path(name))
 
 
-def measure_counting(folder: Path, rows: int) -> None:
+def measure_counting(folder: Path, rows: int, number_of_turns: int) -> None:
     """Make a log, and compare ways to count it and to use it."""
     log, scattered = folder / "clicks.parquet", folder / "scattered.parquet"
-    made = in_process(SIMULATE, log, rows // ROWS_AN_IMPRESSION)
+    simulated = in_process(SIMULATE, log, rows // ROWS_AN_IMPRESSION)
     shutil.copy(items_file(log), items_file(scattered))
     in_process(SCATTER, log, scattered)
     size = (log.stat().st_size + items_file(log).stat().st_size) / 1e6
     print(f"counting: {rows} rows, {CORES} cores, {size:.0f} MB of Parquet")
-    row("fultr simulate", made, rows, "")
+    row("fultr simulate", simulated, rows, "")
     ways = {
         "fultr count": (COUNT, log),
         "polars, equal query": (POLARS, log),
         "scattered rows": (COUNT, scattered),
     }
     # in turns, since the speed of a machine changes
-    turns = [{name: in_process(*way) for name, way in ways.items()} for _ in range(TURNS)]
+    turns = [{name: in_process(*way) for name, way in ways.items()} for _ in range(number_of_turns)]
     for name in ways:
-        ratio = statistics.median(turn[name]["seconds"] / turn["fultr count"]["seconds"] for turn in turns)
+        clock, processor = (
+            statistics.median(turn[name][time] / turn["fultr count"][time] for turn in turns)
+            for time in ("seconds", "processor")
+        )
         fastest = min((turn[name] for turn in turns), key=lambda measured: measured["seconds"])
-        row(name, fastest, rows, "" if name == "fultr count" else f"{ratio:.2f} x the time of fultr count")
+        ratio = f"{clock:.2f} x the time of fultr count, {processor:.2f} x the processor time"
+        row(name, fastest, rows, "" if name == "fultr count" else ratio)
     for command in ("train", "sweep"):
         row(f"fultr {command}", in_process(TRAIN, command, log, folder / command), rows, "reading included")
 
@@ -85,7 +91,11 @@ def measure_start(folder: Path) -> None:
 def row(name: str, measured: dict[str, float], rows: int, comparison: str) -> None:
     """Print a row of the table."""
     speed = f"{measured['seconds']:.2f} s, {rows / measured['seconds'] / 1e6:.1f} M rows/s"
-    print(f"{name:<24}{speed:<28}peak {measured['peak'] / 1e6:<6.0f}MB  {comparison}".rstrip(), flush=True)
+    used = f"processor {measured['processor']:.1f} s"
+    print(
+        f"{name:<24}{speed:<28}{used:<22}peak {measured['peak'] / 1e6:<6.0f}MB  {comparison}".rstrip(),
+        flush=True,
+    )
 
 
 def in_process(code: str, *arguments: object) -> dict[str, float]:
@@ -109,9 +119,10 @@ import pyarrow as pa
 pa.set_cpu_count({CORES})
 from benchmarks.bench_files import peak_memory
 def report(action):
-    start = time.perf_counter()
+    start, before = time.perf_counter(), time.process_time()
     action()
-    print(json.dumps(dict(seconds=time.perf_counter() - start, peak=peak_memory())))
+    used = dict(seconds=time.perf_counter() - start, processor=time.process_time() - before)
+    print(json.dumps(dict(**used, peak=peak_memory())))
 """
 SIMULATE = """
 from fultr.cli.main import run

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-PARTS = ("train", "vali", "test")
+SPLITS = ("train", "vali", "test")
 LARGE_ROWS = 2_300_000
 BYTES_A_ROW = 1200
 REPEATS = 3
@@ -55,9 +55,9 @@ def main() -> None:
 def sample_files(folder: Path) -> tuple[list[Path], str]:
     """Return the files of the MSLR sample, or of generated rows like them, and say which."""
     if "FULTR_MSLR" in os.environ:
-        place = Path(os.environ["FULTR_MSLR"])
-        place = place if (place / "train.txt").exists() else place / "Fold1"
-        return [place / f"{part}.txt" for part in PARTS], f"MSLR in {place}"
+        fold = Path(os.environ["FULTR_MSLR"])
+        fold = fold if (fold / "train.txt").exists() else fold / "Fold1"
+        return [fold / f"{split}.txt" for split in SPLITS], f"MSLR in {fold}"
     path = folder / "generated.txt"
     in_process(GENERATE, path)
     return [path], "generated rows (set FULTR_MSLR to use MSLR)"
@@ -131,19 +131,19 @@ def read_bytes(path: Path) -> None:
             pass
 
 
-def forget(path: Path) -> None:
+def drop_from_cache(path: Path) -> None:
     """Have the system drop what it keeps of a file in memory."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def seconds(action: Callable[[], None], forgotten: Path | None = None) -> float:
+def seconds(action: Callable[[], None], uncached: Path | None = None) -> float:
     """Return the shortest of a few times; `forgotten` is dropped from memory before each."""
     times = []
     for _ in range(REPEATS):
-        if forgotten is not None:
-            forget(forgotten)
+        if uncached is not None:
+            drop_from_cache(uncached)
         start = time.perf_counter()
         action()
         times.append(time.perf_counter() - start)

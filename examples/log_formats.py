@@ -3,6 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,6 @@ from fultr.logs import (
     nested_table,
     read_aggregated_log,
     ubi_table,
-    write_aggregated_log,
-    write_lightgbm_log,
 )
 
 bias = fultr.PositionBias.power(eta=1.0)
@@ -53,8 +52,23 @@ named = fultr.read_log(
         **{f"feature_{k}": log.data.features[log.row_of_entry, k] for k in range(3)},
     }
 )
-write_aggregated_log(named, folder / "counts.parquet")
-write_lightgbm_log(named, folder / "train.txt")
+
+# counts by query, document and position
+frame = named.compact().to_frame().rename({"list_impressions": "query_impressions"})
+frame.drop("list").write_parquet(folder / "counts.parquet")
+
+# files for LightGBM: labels that are clicks, and beside them lengths of lists, positions and ids
+row = log.row_of_entry
+pairs = [" ".join(f"{k}:{value}" for k, value in enumerate(features)) for features in data.features[row]]
+lines: dict[str, Any] = {
+    "": [f"{click:d} {line}" for click, line in zip(log.click, pairs, strict=True)],
+    ".query": np.diff(log.offsets),
+    ".position": log.position,
+    ".query_id": queries[log.lists],
+    ".doc_id": documents[row],
+}
+for name, values in lines.items():
+    (folder / f"train.txt{name}").write_text("".join(f"{value}\n" for value in values))
 
 logs = {
     "long table": named.compact(),

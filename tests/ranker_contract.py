@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ class Candidate:
     def train(self, data: RankingDataset, **settings: Any) -> Any:
         """Train a new ranker on lists, or on clicks on them."""
         return self.make(**settings).fit(self.source(data))
+
+    @cache  # noqa: B019 - a module has a dozen candidates, which stay until it is done
+    def trained(self) -> Any:
+        """Return a ranker trained on `lists()`: one for all tests that do not train it again."""
+        return self.train(lists())
 
 
 def lists(*, seed: int = 0, count: int = 24, groups: int = 2) -> RankingDataset:
@@ -119,13 +125,13 @@ class Contract:
 
     def test_fitting_twice_is_fitting_once(self, candidate: Candidate) -> None:
         source, test = candidate.source(lists()), lists(seed=9)
-        once, twice = candidate.make().fit(source), candidate.make()
+        once, twice = candidate.trained(), candidate.make()
         twice.fit(candidate.source(lists(seed=5)))
         twice.fit(source)
         np.testing.assert_array_equal(once.predict(test), twice.predict(test))
 
     def test_a_saved_ranker_is_the_same_when_it_is_loaded(self, candidate: Candidate, tmp_path: Path) -> None:
-        ranker, test = candidate.train(lists()), lists(seed=9)
+        ranker, test = candidate.trained(), lists(seed=9)
         path = fultr.save(ranker, tmp_path / "policy")
         own = getattr(ranker, "model", None)
         loaded = fultr.load(path, deepcopy(own) if isinstance(own, torch.nn.Module) else None)
@@ -152,13 +158,13 @@ class Contract:
         assert torch.equal(torch.random.get_rng_state(), state)
 
     def test_it_learns(self, candidate: Candidate) -> None:
-        ranker, test = candidate.train(lists()), lists(seed=9)
+        ranker, test = candidate.trained(), lists(seed=9)
         assert test.relevance is not None
         found = np.corrcoef(ranker.predict(test), test.relevance)[0, 1]
         assert found > 0.3
 
     def test_scores_depend_on_nothing_but_the_row(self, candidate: Candidate) -> None:
-        ranker, test = candidate.train(lists()), lists(seed=9)
+        ranker, test = candidate.trained(), lists(seed=9)
         scores, ranks = ranker.predict(test), ranker.rank(test)
         assert scores.shape == ranks.shape == (test.rows,)
         assert scores.dtype == np.float64
@@ -172,7 +178,7 @@ class Contract:
         np.testing.assert_array_equal(ranker.rank(some), ranks[rows])
 
     def test_the_order_of_items_says_nothing(self, candidate: Candidate) -> None:
-        ranker, test = candidate.train(lists()), lists(seed=9)
+        ranker, test = candidate.trained(), lists(seed=9)
         rng = np.random.default_rng(0)
         order = np.concatenate([rng.permutation(rows_of_list(test, which)) for which in range(len(test))])
         assert test.relevance is not None
@@ -194,7 +200,7 @@ class Contract:
         np.testing.assert_array_equal(ranker.rank(mixed)[alone[order]], ranks[order][alone[order]])
 
     def test_ranks_follow_the_scores(self, candidate: Candidate) -> None:
-        ranker, test = candidate.train(lists()), lists(seed=9)
+        ranker, test = candidate.trained(), lists(seed=9)
         scores, ranks = ranker.predict(test), ranker.rank(test)
         for which in range(len(test)):
             rows = rows_of_list(test, which)
@@ -256,7 +262,7 @@ class Contract:
         assert np.isfinite(candidate.make().fit(quiet).predict(lists(seed=9))).all()
 
     def test_another_number_of_features_is_refused(self, candidate: Candidate) -> None:
-        ranker, test = candidate.train(lists()), lists(seed=9)
+        ranker, test = candidate.trained(), lists(seed=9)
         for width in (WIDTH - 1, WIDTH + 1, 1):
             other = RankingDataset(np.ones((test.rows, width)), test.offsets)
             for use in (ranker.predict, ranker.rank, lambda data: ranker.sample_rankings(data, 2)):
@@ -302,4 +308,4 @@ class Contract:
         np.testing.assert_array_equal(once.predict(test), counted.predict(test))
 
     def test_the_position_bias_is_kept(self, candidate: Candidate) -> None:
-        assert candidate.train(lists()).position_bias_ == BIAS
+        assert candidate.trained().position_bias_ == BIAS

@@ -26,8 +26,8 @@ from fultr import (
     write_log,
 )
 from fultr.audits import audit, read_audit
-from fultr.logs import write_aggregated_log
 from tests import commands
+from tests.log_formats import aggregated
 
 BIAS = PositionBias.power(1.0)
 NOISE = ClickNoise(0.9, 0.1)
@@ -257,7 +257,7 @@ def test_counts_of_a_log_have_the_numbers_of_the_log(
     clicks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = read_log(clicks)
-    write_aggregated_log(log, tmp_path / "counts.parquet")
+    aggregated(log.compact()).write_parquet(tmp_path / "counts.parquet")
     content = json_of(capsys, tmp_path / "counts.parquet", "--eta", 1)
     expected = audit(log, position_bias=BIAS).to_dict()
     assert content["counts"]["impressions"] == expected["counts"]["impressions"]

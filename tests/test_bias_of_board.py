@@ -46,7 +46,8 @@ def true_disparity(
     depth: int | None = None,
 ) -> float:
     """Return the true |D| of a policy that is trained with a bias; queries are as frequent as in the log."""
-    ranker = FairRanker(weight, position_bias=bias, depth=depth, l2=0.01).fit(counts)
+    # the policy is the same as with folds, on which it would only be judged
+    ranker = FairRanker(weight, position_bias=bias, depth=depth, l2=0.01, folds=0).fit(counts)
     truth = board.truth
     weights = examination_weights(BIAS.cut(LONGEST_PAGE), CANDIDATES)
     exposure = expected_exposure(ranker.predict(truth), truth.offsets, weights)

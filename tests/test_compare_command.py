@@ -76,6 +76,7 @@ def test_fultr_is_the_policy_that_training_gives(log: fultr.ClickLog, data: fult
     assert noisy[-1]["dcg"] != rows[-1]["dcg"]
 
 
+@pytest.mark.slow
 def test_the_command_writes_table_and_picture(
     files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,12 +102,3 @@ def test_what_cannot_be_counted_is_named(
         capsys, "train", files["counts"], "--protocol", "paper", "--lambda", 1, "--out", tmp_path / "run"
     )
     assert not out.exists()
-
-
-def test_lists_of_a_query_are_never_merged_without_a_word(
-    capsys: pytest.CaptureFixture[str], files: dict[str, Path], tmp_path: Path
-) -> None:
-    # the layout of counts by query, document and position has no room for two candidate lists of a query
-    line = refusal(capsys, "convert", "--to", "aggregated", files["log"], tmp_path / "counts.csv")
-    assert "fultr count" in line
-    assert not (tmp_path / "counts.csv").exists()

@@ -23,6 +23,7 @@ ENDINGS = [".arrow", ".parquet"]
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 NAMES = st.text(min_size=1, max_size=6)
+COLUMN_NAMES = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=6)
 
 
 @st.composite
@@ -33,7 +34,7 @@ def datasets(draw: st.DrawFn) -> RankingDataset:
     whole = st.integers(-(2**63), 2**63 - 1)
 
     def ids(size: int, unique: bool) -> Any:
-        kinds = [st.lists(kind, min_size=size, max_size=size, unique=unique) for kind in (whole, st.text())]
+        kinds = [st.lists(kind, min_size=size, max_size=size, unique=unique) for kind in (whole, NAMES)]
         # an empty array has no kind of its own
         return draw(st.one_of(st.none(), *kinds).map(lambda values: values or None))
 
@@ -48,7 +49,7 @@ def datasets(draw: st.DrawFn) -> RankingDataset:
         relevance=draw(st.none() | st.lists(st.floats(0, 1, width=32), min_size=rows, max_size=rows)),
         query_id=ids(lists, unique=False),
         doc_id=ids(rows, unique=True),
-        feature_names=draw(st.lists(NAMES, unique=True, min_size=width, max_size=width)),
+        feature_names=draw(st.lists(COLUMN_NAMES, unique=True, min_size=width, max_size=width)),
         group_columns=sorted(draw(st.sets(st.integers(0, width - 1)))) if width else (),
         comment=draw(st.none() | st.lists(st.text(), min_size=rows, max_size=rows).map(lambda c: c or None)),
         source=draw(st.text()),

@@ -44,9 +44,9 @@ def blocks(language: str) -> list[tuple[Path, str]]:
 COMMANDS = [(page, code) for page, code in blocks("sh") if code.startswith("fultr ")]
 
 
-def named(found: list[tuple[Path, str]]) -> list[Any]:
+def named(examples: list[tuple[Path, str]]) -> list[Any]:
     """Return the arguments of a test for each block, named by its page and where it starts."""
-    return [pytest.param(page, code, id=f"{page.name}-{line_of(page, code)}") for page, code in found]
+    return [pytest.param(page, code, id=f"{page.name}-{line_of(page, code)}") for page, code in examples]
 
 
 def line_of(page: Path, code: str) -> int:
@@ -128,6 +128,7 @@ def test_examples_use_public_names_that_need_no_import_elsewhere(page: Path, cod
                 break
 
 
+@pytest.mark.slow
 def test_public_names_come_with_the_import() -> None:
     code = "import fultr\nfor name in fultr.__all__: getattr(fultr, name)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

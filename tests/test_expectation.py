@@ -66,6 +66,7 @@ def random_scores(size: int, spread: float, seed: int = 0) -> Array:
     return np.asarray(np.random.default_rng(seed).uniform(-0.5, 0.5, size=size) * spread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accuracy", ["single", "double"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("items", [1, 2, 3, 6])
@@ -104,6 +105,7 @@ def test_sharp_cuts_after_many_positions(items: int, top_k: int, accuracy: Any) 
         assert np.linalg.norm(single - double) < 1e-3 * np.linalg.norm(double)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.0, 5.0, 100.0, 1e4])
 def test_both_accuracies_agree_on_a_thousand_items(spread: float) -> None:
     tables, offsets = np.stack([dcg_weights(1000, top_k=10), 1 / np.arange(1, 1001)]), np.array([0, 1000])
@@ -127,6 +129,7 @@ def test_gradients_are_those_of_finite_differences(kind: str) -> None:
         assert slope[item] == pytest.approx((ahead - behind) / 2e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", RANGES)
 @pytest.mark.parametrize("items", [2, 20, 64, 65, 300])
 def test_single_and_double_agree_at_any_length_and_range(items: int, spread: float) -> None:
@@ -405,6 +408,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_compiles_and_one_that_loads_give_the_same_bits(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     found = [

@@ -20,8 +20,10 @@ import fultr
 from fultr import ClickLog, ClickNoise, FairRanker, InputError, PositionBias, RankingDataset
 from fultr.estimators import utility
 from fultr.expectation import dcg_weights, expected_weights
+from fultr.training import fair_ranker
 from fultr.training.offset_search import best_temperature
 from fultr.training.overlap import query_digests
+from fultr.training.paper_steps import PaperSettings
 from fultr.training.preparation import prepare
 from fultr.training.solving import StepReached
 from fultr.training.task import ESTIMATORS
@@ -219,7 +221,10 @@ def test_disparity_within_its_noise_is_not_chased(log: ClickLog) -> None:
     assert FairRanker(max_disparity=limit, l2=0.01).fit(log).training_disparity_ <= limit
 
 
-def test_policies_are_judged_on_clicks_given_or_left_out(log: ClickLog) -> None:
+def test_policies_are_judged_on_clicks_given_or_left_out(
+    log: ClickLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fair_ranker, "PAPER", PaperSettings(validate_every=20, most_steps=100))
     valid = random_log(learnable(seed=3), impressions=300, seed=1)
     given = FairRanker(1.0, l2=0.01).fit(log, valid=valid)
     np.testing.assert_array_equal(

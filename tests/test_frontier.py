@@ -44,6 +44,7 @@ def made(*values: tuple[float, float, float]) -> Frontier:
     return Frontier(points, [], FairRanker(), None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_a_sweep_is_all_its_single_fits(log: ClickLog, model: str) -> None:
     settings: dict[str, Any] = {"model": model, "hidden": [3]}

@@ -22,6 +22,14 @@ from tests.commands import refusal, result_of
 from tests.log_formats import GOOD_COUNTS, event, positions_by_document, small_ubi, write_lines
 
 STRAYS = {
+    "action is an object": (
+        event("s1", {"click": 1}, "a", 1),
+        "{'click': 1}",
+        "name of an action",
+        "action_name",
+    ),
+    "action is a list": (event("s1", ["click"], "a", 1), "['click']", "name of an action", "action_name"),
+    "empty query": ({"query_id": "s5", "user_query": ""}, "''", "user typed", "user_query"),
     "unknown search": (event("s9", "click", "a", 1), "'s9'", "no such search", "query_id"),
     "unknown document": (event("s1", "click", "z", 1), "'z'", "not in the response", "object_id"),
     "no document": ({"action_name": "click", "query_id": "s1"}, None, "not in the response", "object_id"),
@@ -253,7 +261,8 @@ LIGHTGBM = [
     ("first no number", {"": "1 0:1\n\n0 0:two\n"}, "train.txt, row 3, column '0'", "must be a number (got 'two')"),
     ("feature twice", {"": "1 1:1\n0 1:2 1:3\n"}, "train.txt, row 2", "stands twice"),
     ("no feature value", {"": "1,\n0,2\n"}, "train.txt, row 1, column '1'", "finite"),
-    ("ragged", {"": "1,2\n0,2,3\n"}, "train.txt", "is no readable CSV file"),
+    ("ragged", {"": "1,2\n0,2,3\n"}, "train.txt, row 2", "the row has 3 values, but there are 2 columns"),
+    ("blank lines", {"": "\n\nlabel,a\n1,2\n\n0,x\n"}, "train.txt, row 6, column 'a'", "must be a number"),
     ("some queries", {"": "1 qid:1 1:1\n0 1:2\n"}, "train.txt, column 'qid'", "others have not"),
     ("query changes", {"": "1 qid:1 1:1\n0 qid:2 1:2\n"}, "train.txt, row 2, column 'qid'", "of the same impression in row 1 differs"),
     ("no lists", {".query": None}, "train.txt:", "train.txt.query should stand beside it"),

@@ -82,6 +82,7 @@ def test_text_ids_of_any_order_are_sorted_without_a_crash(first: int) -> None:
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_nothing_sorts_text_with_numpy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +106,7 @@ def test_nothing_sorts_text_with_numpy(
         "rank run/policy.safetensors jobs.parquet --out ranked.csv",
         "report run --out page.html",
         "compare train.csv --eta 1 --methods fultr --test jobs.parquet --out compared",
-        "convert train.csv counts.csv --to aggregated",
+        "convert train.csv train.parquet",
     ):
         code, _, said = result_of(capsys, *line.split())
         assert code == 0, (line, said)
@@ -146,6 +147,7 @@ def refuse_sorts_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(np, name, checked(name, getattr(np, name)))
 
 
+@pytest.mark.slow
 def test_training_on_text_ids_ends_in_a_policy(
     log: Path, board: JobBoard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +163,7 @@ def test_training_on_text_ids_ends_in_a_policy(
     assert abs(float(truth.disparity)) < abs(float(most.disparity))
 
 
+@pytest.mark.slow
 def test_a_limit_that_unseen_candidates_could_break_is_refused(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,6 +239,7 @@ def few_unseen() -> Counts:
     return counts
 
 
+@pytest.mark.slow
 def test_a_limit_holds_whatever_the_merit_of_a_few_unseen_candidates() -> None:
     counts = few_unseen()
     limit = 2.0

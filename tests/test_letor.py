@@ -446,7 +446,6 @@ def a_dataset(**fields: object) -> RankingDataset:
         ({"relevance": None}, "relevance", "no labels"),
         ({"query_id": ["a", "b c"]}, "query_id", "one word"),
         ({"query_id": ["a", "b#"]}, "query_id", "one word"),
-        ({"query_id": ["a", ""]}, "query_id", "one word"),
         ({"query_id": ["a", "b\u2003c"]}, "query_id", "one word"),
         ({"query_id": [4, 4]}, "query_id", "several"),
         ({"comment": ["x", "y\nz", ""]}, "comment", "one line"),

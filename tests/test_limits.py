@@ -60,10 +60,12 @@ def check_limits(log: ClickLog, shares: list[float], **settings: Any) -> None:
         assert ranker.training_utility_ > 0.5 * free.training_utility_
 
 
+@pytest.mark.slow
 def test_limits_hold_for_two_groups(two: ClickLog) -> None:
     check_limits(two, [0.9, 0.5, 0.2, 0.05, 0.01, 0.003, 0.0005, 0.0])
 
 
+@pytest.mark.slow
 def test_limits_hold_on_german_credit(german_log: ClickLog) -> None:
     check_limits(german_log, [0.5, 0.1, 0.01, 0.0], l2=0.01)
 
@@ -72,6 +74,7 @@ def test_limits_hold_for_three_groups(three: ClickLog) -> None:
     check_limits(three, [0.9, 0.7, 0.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [2, 3])
 def test_limits_hold_for_a_network(groups: int) -> None:
     log = small_log(groups, queries=30, clicks=1000)
@@ -121,6 +124,7 @@ def test_the_multiplier_is_the_weight_that_gives_the_same_policy(
     assert np.corrcoef(one, other)[0, 1] > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_the_share_of_utility_is_kept(two: ClickLog, model: str) -> None:
     cost = 0.01

@@ -323,6 +323,7 @@ def odd(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return in_file(log.with_columns(hour=hours, user_id=3), tmp_path / f"odd.{request.param}")
 
 
+@pytest.mark.slow
 def test_commands_read_columns_as_they_are_told(
     odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

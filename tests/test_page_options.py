@@ -76,6 +76,7 @@ def test_the_table_of_pages_names_every_command_and_says_which_have_a_depth() ->
     }
 
 
+@pytest.mark.slow
 def test_a_report_is_drawn_with_the_depth_of_its_run(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_simulated_pages_are_as_deep(
     assert pl.read_parquet(out)["position"].max() == PAGE
 
 
+@pytest.mark.slow
 def test_a_position_bias_is_estimated_for_a_page(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +162,7 @@ def test_evaluate_says_what_was_left_out(folder: Path, capsys: pytest.CaptureFix
     assert not any("are left out" in note for note in json_of(capsys, *arguments)["notes"])
 
 
+@pytest.mark.slow
 def test_compare_judges_the_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, truth = folder / "jobs.parquet", folder / "truth.parquet"
     arguments = (

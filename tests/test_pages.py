@@ -73,6 +73,7 @@ def fixed() -> JobBoard:
 # position bias
 
 
+@pytest.mark.slow
 def test_a_page_may_be_said_to_be_deeper_than_what_was_shown(varied: JobBoard) -> None:
     ranker = FairRanker(1.0, depth=LONGEST_PAGE + 10, l2=0.1).fit(varied.counts())
     assert ranker.position_bias_.depth == LONGEST_PAGE + 10
@@ -198,6 +199,7 @@ def test_bounds_are_those_of_all_merits_that_unseen_items_can_have() -> None:
 # the whole way
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_reported_is_near_the_truth(varied: JobBoard) -> None:
     """With unseen candidates as merit 0, the disparity reported was below .1 and the true one above 10."""
     counts = varied.counts().shown_only()

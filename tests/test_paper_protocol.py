@@ -240,6 +240,7 @@ def test_a_batch_holds_its_impressions() -> None:
             assert batch.merit[number] == pytest.approx(merit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("groups", "kind"), [(2, "linear"), (3, "linear"), (2, "mlp"), (3, "mlp"), (2, "module")]
 )
@@ -357,6 +358,7 @@ def plain_training(
             yield flat, gamma, torch.stack(list(window)).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 @pytest.mark.parametrize("groups", [2, 3])
 def test_training_is_the_plain_protocol(groups: int, kind: str) -> None:

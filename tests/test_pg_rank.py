@@ -371,6 +371,7 @@ def test_fair_shares_are_found_in_closed_form() -> None:
     assert first == pytest.approx(2 * 1.5 / 1.9 - 1, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_a_growing_fairness_weight_lowers_disparity_towards_0() -> None:
     data = datasets.synthetic(queries=60, features=10, seed=0).train
     settings = {"l2": 1e-4, "valid_share": 0, "position_bias": BIAS}

@@ -104,6 +104,7 @@ def refusal(folder: Path, data: bytes) -> str:
 # --- what is written comes back ---
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(tensors=st.dictionaries(NAMES, VALUES, max_size=5), content=st.dictionaries(NAMES, PLAIN, max_size=5))
 def test_what_is_written_comes_back(folder: Path, tensors: dict[str, np.ndarray], content: Any) -> None:
@@ -197,6 +198,7 @@ def test_appended_bytes_are_noticed(policy: Path, tmp_path: Path, more: bytes) -
     assert "damaged" in refusal(tmp_path, policy.read_bytes() + more)
 
 
+@pytest.mark.slow
 def test_hostile_files_are_refused_or_well_formed(policy: Path, tmp_path: Path) -> None:
     other = write_policy_file(tmp_path / "other", {"weights": np.arange(5.0), "b": np.ones(1)}, OTHER)
     files = [policy.read_bytes(), other.read_bytes()]

@@ -704,6 +704,7 @@ def test_one_query_has_a_curve_without_intervals(tmp_path: Path, capsys: pytest.
     json.loads(json.dumps(content, allow_nan=False))
 
 
+@pytest.mark.slow
 def test_the_file_of_default_options_serves_the_log_it_came_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

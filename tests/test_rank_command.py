@@ -131,6 +131,7 @@ def log_probs(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_k", [None, 1, 7, 100])
 @pytest.mark.parametrize("ending", ["txt", "parquet", "arrow", "csv"])
 def test_every_ranking_has_its_items_and_its_log_probability(
@@ -374,6 +375,7 @@ def test_a_trec_run_is_read_by_other_tools(
     assert measured[ir_measures.nDCG @ 5] == pytest.approx(found.ndcg, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_output_can_be_piped(policy: Path, items: Path) -> None:
     command = f"{sys.executable} -m fultr rank {policy} {items} --samples 200 --format trec"
     done = subprocess.run(

@@ -24,6 +24,7 @@ from fultr.experiments.results import PARTS, Plan, Results
 from fultr.experiments.runs import Archive, Row, Run, perform_all
 from fultr.experiments.worlds import Conditions, make_world
 from tests.commands import refusal, result_of
+from tests.comparison import same_logs
 
 pytestmark = pytest.mark.slow
 
@@ -51,9 +52,9 @@ def table(folder: Path, figure: str, data: str) -> list[dict[str, str]]:
 def measured(rows: list[dict[str, str]], column: str, **wanted: Any) -> np.ndarray:
     """Return a column of the rows that have certain values, ordered by split."""
     chosen = [row for row in rows if all(row[name] == str(value) for name, value in wanted.items())]
-    found = np.array([float(row[column]) for row in sorted(chosen, key=lambda row: int(row["split"]))])
-    assert found.size == SPLITS
-    return found
+    values = np.array([float(row[column]) for row in sorted(chosen, key=lambda row: int(row["split"]))])
+    assert values.size == SPLITS
+    return values
 
 
 def clearly_above(values: np.ndarray) -> bool:
@@ -61,9 +62,9 @@ def clearly_above(values: np.ndarray) -> bool:
     return bool(ttest_1samp(values, 0.0, alternative="greater").pvalue < 0.05)
 
 
-def clearly_lower(some: np.ndarray, others: np.ndarray) -> bool:
-    """Whether squared disparities are clearly lower than others; what differs between them is a factor."""
-    return clearly_above(np.log(others) - np.log(some))
+def clearly_lower(lower: np.ndarray, higher: np.ndarray) -> bool:
+    """Whether squared disparities are clearly lower than higher; what differs between them is a factor."""
+    return clearly_above(np.log(higher) - np.log(lower))
 
 
 SQUARE, DCG = "train_disparity_squared", "train_dcg"
@@ -187,8 +188,8 @@ def test_worlds_are_the_same_for_a_split_and_others_for_another() -> None:
     assert isinstance(one, ClickLog)
     assert isinstance(same, ClickLog)
     assert isinstance(other, ClickLog)
-    assert one.equals(same)
-    assert not one.equals(other)
+    assert same_logs(one, same)
+    assert not same_logs(one, other)
     assert one.clicked.sum() == len(one.data)
     assert not one.empties_dropped
 
@@ -203,12 +204,12 @@ def test_noise_is_estimated_from_planted_items() -> None:
 
 def test_names_of_runs_say_what_they_are_and_never_where_data_is(tmp_path: Path) -> None:
     names = {}
-    for place, content in (("private", "one"), ("elsewhere", "one"), ("other", "two")):
-        (tmp_path / place / "Fold1").mkdir(parents=True)
-        (tmp_path / place / "Fold1" / "train.txt").write_text(content)
-        plan = Plan(f"mslr:{tmp_path / place}")
-        names[place] = [run.name for run in runs_of([*FIGURES], [plan])]
-        assert plan.title == f"MSLR, {place}"
+    for folder_name, content in (("private", "one"), ("elsewhere", "one"), ("other", "two")):
+        (tmp_path / folder_name / "Fold1").mkdir(parents=True)
+        (tmp_path / folder_name / "Fold1" / "train.txt").write_text(content)
+        plan = Plan(f"mslr:{tmp_path / folder_name}")
+        names[folder_name] = [run.name for run in runs_of([*FIGURES], [plan])]
+        assert plan.title == f"MSLR, {folder_name}"
     assert len(set(names["private"])) == len(names["private"])
     assert not any("private" in name for name in names["private"])
     assert names["private"][0].startswith("mslr_fultr_0.03x_noise-0.1_split-0_")
@@ -297,12 +298,12 @@ def test_protocols_stand_side_by_side() -> None:
                         "test_disparity_squared": 3.0,
                     }
                 )
-    found = side_by_side(Results(plan, rows))
-    assert [(row["lambda"], row["protocol"]) for row in found] == [
+    compared = side_by_side(Results(plan, rows))
+    assert [(row["lambda"], row["protocol"]) for row in compared] == [
         *((0.1, "default"), (0.1, "paper"), (0.1, "paper - default")),
         *((10.0, "default"), (10.0, "paper"), (10.0, "paper - default")),
     ]
-    ours, papers, apart = found[3:]
+    ours, papers, apart = compared[3:]
     title = "DCG, training queries"
     assert [apart[title + end] for end in ("", ", low", ", high")] == [-0.5, -0.5, -0.5]
     assert papers[title + ", low"] < 1.0 < papers[title + ", high"]

@@ -286,6 +286,7 @@ RANKERS: dict[str, Callable[[], FairRanker]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RANKERS)
 def test_training_that_dies_at_any_save_ends_with_the_same_weights(
     tmp_path: Path, log: ClickLog, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -87,6 +87,7 @@ def bits(values: Any) -> bytes:
     return np.asarray(values, dtype=np.float64).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_policy_comes_back_to_the_last_bit(
     trained: dict[str, FairRanker], log: ClickLog, tmp_path: Path, form: str
@@ -119,6 +120,7 @@ def test_a_policy_comes_back_to_the_last_bit(
     assert fultr.save(loaded, tmp_path / "again").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "module"])
 def test_settings_come_back_and_train_the_same_policy(
     trained: dict[str, FairRanker], log: ClickLog, tmp_path: Path, form: str
@@ -311,6 +313,7 @@ def overwrite(path: Path, data: bytes) -> None:
         file.truncate()
 
 
+@pytest.mark.slow
 def test_no_mutation_crashes_or_loads_unnoticed(trained: dict[str, FairRanker], tmp_path: Path) -> None:
     """10,000 files: damaged ones are refused, and those with a right checksum load only if well-formed."""
     files = {}

@@ -110,6 +110,7 @@ def test_completion_loads_nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None
     assert "inspect" in said
 
 
+@pytest.mark.slow
 def test_commands_on_logs_load_what_they_use(log: Path, tmp_path: Path) -> None:
     allowed = {
         ("inspect", log): LOGS,
@@ -141,12 +142,12 @@ def test_what_is_told_without_loading_is_right() -> None:
 def test_what_commands_do_python_does_by_one_function(log: Path, tmp_path: Path) -> None:
     clicks = fultr.read_log(log)
     bias = fultr.PositionBias.power(1.0)
-    found = fultr.inspect(clicks, position_bias=bias)
-    assert found.summary["impressions"] == 800
-    assert found.facts
+    inspection = fultr.inspect(clicks, position_bias=bias)
+    assert inspection.summary["impressions"] == 800
+    assert inspection.facts
     code, _, said = command("inspect", log, "--eta", 1, "--json")
     assert code == 0
-    assert json.loads(said)["findings"][: len(found.findings)] == found.to_dict()["findings"]
+    assert json.loads(said)["findings"][: len(inspection.findings)] == inspection.to_dict()["findings"]
     with pytest.raises(fultr.InputError, match="labelled data"):
         fultr.inspect(fultr.datasets.studios(), depth=3)
     audited = fultr.audit(clicks, position_bias=bias, resamples=50)

@@ -499,6 +499,7 @@ class TestBadInput:
             PropensitySVMRank(position_bias=BIAS, scale_features=False, l2=1.0).fit(huge)
         assert PropensitySVMRank(position_bias=BIAS, l2=1.0).fit(huge).gap_ <= 1e-4
 
+    @pytest.mark.slow
     def test_a_quarter_of_a_million_clicks_are_solved(self) -> None:
         data = datasets.german_credit(seed=0).train
         log = simulate_clicks(data, RandomRanking(), BIAS, clicks=250_000, seed=0)

@@ -75,7 +75,7 @@ def diagram() -> str:
 
 def with_table(page: str) -> str:
     """Return a page with the table of stages as it should be."""
-    return TABLE.sub(lambda found: found[1] + table() + found[2], page)
+    return TABLE.sub(lambda match: match[1] + table() + match[2], page)
 
 
 def main() -> None:

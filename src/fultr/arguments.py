@@ -27,7 +27,7 @@ def whole_number(value: object, column: str, least: int = 0) -> int:
 
 
 def one_of(value: object, column: str, *choices: str) -> None:
-    """Refuse what is none of some words."""
+    """Raise if a value is none of the choices."""
     if value not in choices:
         others = ", ".join(f"'{choice}'" for choice in choices[:-1])
         raise InputError(f"must be {others} or '{choices[-1]}'", column=column, value=value)
@@ -72,7 +72,16 @@ def names_of(values: Iterable[object], column: str) -> tuple[str, ...]:
     """Return several names as text; a single one is not taken for a sequence of letters."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InputError("must be a list of names", column=column, value=values)
-    return tuple(map(str, values))
+    names = tuple(map(str, values))
+    for name in names:
+        if not is_encodable(name):
+            raise InputError("must be text in UTF-8", column=column, value=name)
+    return names
+
+
+def is_encodable(text: str) -> bool:
+    """Say whether text can be written down; JSON and Python also know halves of characters, which cannot."""
+    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def random_generator(seed: int | np.random.Generator) -> np.random.Generator:

@@ -13,7 +13,7 @@ import fultr
 import fultr.data
 import fultr.datasets
 import fultr.logs
-from fultr.cli.files import Content, holds_impressions, read_any, read_impressions, with_groups_by
+from fultr.cli.files import Content, holds_impressions, read_any, read_impressions, with_groups_by, write_any
 from fultr.cli.options import (
     Column,
     Exclude,
@@ -32,7 +32,7 @@ from fultr.cli.options import (
 from fultr.cli.output import print_json, progress, say
 from fultr.cli.simulate import Features
 from fultr.errors import InputError
-from fultr.files import writable_file
+from fultr.files import check_outputs
 
 NESTED_COLUMNS = (
     "query", "documents", "clicks", "positions", "impression", "features", "groups", "timestamp"
@@ -46,13 +46,6 @@ class Format(StrEnum):
     AGGREGATED = "aggregated"
     LIGHTGBM = "lightgbm"
     UBI = "ubi"
-
-
-class Target(StrEnum):
-    """How a click log can be written besides our own table."""
-
-    AGGREGATED = "aggregated"
-    LIGHTGBM = "lightgbm"
 
 
 class Positions(StrEnum):
@@ -78,12 +71,6 @@ def convert(
         Format | None,
         typer.Option("--from", help="The layout of a log that is none of ours: see 'your log' in the docs."),
     ] = None,
-    target: Annotated[
-        Target | None,
-        typer.Option(
-            "--to", help="Write counts by position (fultr count loses nothing), or files for LightGBM."
-        ),
-    ] = None,
     events: Annotated[
         Path | None, typer.Option(help="UBI: the events, where the first file holds only the queries.")
     ] = None,
@@ -104,6 +91,10 @@ def convert(
     group_by: GroupBy = None,
     on_conflict: OnConflict = OnConflictName.ERROR,
     on_repeat: OnRepeat = OnRepeatName.ERROR,
+    max_features: Annotated[
+        int | None,
+        typer.Option(min=1, help="LETOR: the largest feature index, where a file needs much memory."),
+    ] = None,
     features: Annotated[Features, typer.Option(help="How a click log keeps its features.")] = Features.TABLE,
     _seed: UnusedSeed = 0,
     json: Json = False,
@@ -117,8 +108,7 @@ def convert(
       fultr convert --from nested sessions.parquet clicks.parquet --column documents=urls
       fultr convert --from ubi queries.ndjson --events events.ndjson clicks.parquet
     """
-    writable_file(out)
-    keep_items(items, out, features)
+    check_outputs([out, *([fultr.logs.items_file(out)] if features is Features.TABLE else [])], [items])
     chosen = {
         "events": events,
         "positions": None if positions is None else positions.value,
@@ -132,18 +122,22 @@ def convert(
     if origin is not None:
         reading = log_reading(items, None, None, exclude, group, on_conflict, on_repeat)
         content = _read(origin, source, reading, column, given)
+    elif max_features is not None:
+        with progress("reading") as report:
+            data = fultr.read_letor(source, max_features=max_features, progress=report)
+        content = Content("labelled data", fultr.logs.choose_features(data, None, exclude or (), source))
     else:
         reading = log_reading(items, column, None, exclude, group, on_conflict, on_repeat)
-        impressions = target is not Target.AGGREGATED and holds_impressions(source, reading.columns)
-        content = (read_impressions if impressions else read_any)(source, reading)
+        is_log = holds_impressions(source, reading.columns)
+        content = (read_impressions if is_log else read_any)(source, reading)
     if not isinstance(content, fultr.ClickLog):
         content = with_groups_by(content, group_by, source)
     elif group_by is not None:
         raise InputError("--group-by is for labelled data; --group names the column of a log", file=source)
     if isinstance(content, fultr.ClickLog):
-        files, kind = _write_log(content, out, target, features), "click log"
+        files, kind = fultr.write_log(content, out, features=features.value), "click log"
     else:
-        files, kind = _write(content, out, target), content.kind
+        files, kind = [write_any(content.counts or content.data, out)], content.kind
     if json:
         print_json({"kind": kind, "files": [str(file) for file in files], "rows": content.data.rows})
     say("wrote " + " and ".join(str(file) for file in files))
@@ -153,7 +147,7 @@ OPTIONS_OF = {
     Format.UBI: ("events", "positions", "on_stray", "first_position"),
     Format.LIGHTGBM: ("first_position", "weights"),
 }
-"""What each format may be told, by the names of arguments."""
+"""The options of each format, by the names of arguments."""
 
 OPTION_NAMES = {"on_stray": "--skip-strays"}
 
@@ -194,50 +188,14 @@ def _read(
     return log
 
 
-def _named(pairs: list[str] | None, known: Sequence[str]) -> dict[str, str]:
+def _named(pairs: list[str] | None, names: Sequence[str]) -> dict[str, str]:
     """Turn NAME=COLUMN options into a mapping, for the names that a layout has."""
     named = {}
     for pair in pairs or []:
         name, equals, column = pair.partition("=")
-        if not known:
+        if not names:
             raise InputError("this format has no columns of other names; leave --column out", value=pair)
-        if not (equals and column) or name not in known:
-            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(known)}", value=pair)
+        if not (equals and column) or name not in names:
+            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {', '.join(names)}", value=pair)
         named[name] = column
     return named
-
-
-def _write_log(log: fultr.ClickLog, out: Path, target: Target | None, features: Features) -> list[Path]:
-    if target is Target.LIGHTGBM:
-        return fultr.logs.write_lightgbm_log(log, out)
-    if target is Target.AGGREGATED:
-        fultr.logs.write_aggregated_log(log, out)
-        return [out]
-    return fultr.write_log(log, out, features=features.value)
-
-
-def _write(content: Content, out: Path, target: Target | None) -> list[Path]:
-    if content.counts is None:
-        if target is not None:
-            raise InputError("--to is for click logs, and this is labelled data")
-        (fultr.write_letor if out.suffix.lower() in fultr.datasets.LETOR_ENDINGS else fultr.write_dataset)(
-            content.data, out
-        )
-    elif target is Target.LIGHTGBM:
-        raise InputError("counts of clicks have no single impressions, which files for LightGBM need")
-    elif target is Target.AGGREGATED:
-        fultr.logs.write_aggregated_log(content.counts, out)
-    else:
-        fultr.write_counts(content.counts, out)
-    return [out]
-
-
-def keep_items(items: Path | None, out: Path, features: Features) -> None:
-    """Refuse to write over the table of documents that is being read."""
-    written = [out, *([fultr.logs.items_file(out)] if features is Features.TABLE else [])]
-    if items is not None and items.resolve() in [file.resolve() for file in written]:
-        problem = (
-            "would be written over, though --items names it; give the log another name, or keep its features"
-            " in it (--features list or columns)"
-        )
-        raise InputError(problem, file=items)

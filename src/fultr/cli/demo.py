@@ -11,6 +11,7 @@ import typer
 import fultr
 import fultr.datasets
 import fultr.reports
+import fultr.serving
 from fultr.cli.options import Json, Seed
 from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.cli.training_options import settings_of
@@ -43,6 +44,13 @@ def demo(
     data: Annotated[
         DemoData, typer.Option(help="Synthetic queries, or German Credit's 500 lists of loan applicants.")
     ] = DemoData.SYNTHETIC,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Put the fair policy to work instead, with simulated users.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="With --serve: the port.")] = 8000,
+    visits: Annotated[
+        int | None, typer.Option(min=1, help="With --serve: end after so many visits. [default: Ctrl-C]")
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -56,6 +64,7 @@ def demo(
     \b
     Example:
       fultr demo --out my-first-policy
+      fultr demo --serve
     """
     make_folder(out)
     lists: fultr.DataSplits = fultr.datasets.german_credit(seed=seed)
@@ -64,22 +73,57 @@ def demo(
     bias, goal = fultr.PositionBias.power(1.0), GOALS[data]
     logging = fultr.RankingSVM.train(lists.train, seed=seed)
     log, valid = _simulate(lists, logging, bias, seed)
+    if serve:
+        _serve(out, lists.test, log, valid, goal, seed, port, visits)
+        return
     front, limited, naive = _train(log, valid, goal, seed)
     fair = f"fair: disparity at most {goal['max_disparity']:g}"
     policies = {"as logged": logging, "learned from raw clicks": naive, fair: limited}
-    found = {
+    evaluations = {
         name: {
-            part: fultr.evaluate(policy, some, position_bias=bias, seed=seed)
-            for part, some in (("train", lists.train), ("test", lists.test))
+            part: fultr.evaluate(policy, labelled, position_bias=bias, seed=seed)
+            for part, labelled in (("train", lists.train), ("test", lists.test))
         }
         for name, policy in policies.items()
     }
-    written = [*_write(out, front, limited, found), _report(out, front, fair, limited, log, valid, seed)]
-    summary = {name: {part: one.to_dict() for part, one in parts.items()} for name, parts in found.items()}
+    written = [
+        *_write(out, front, limited, evaluations),
+        _report(out, front, fair, limited, log, valid, seed),
+    ]
+    summary = {
+        name: {part: evaluation.to_dict() for part, evaluation in parts.items()}
+        for name, parts in evaluations.items()
+    }
     if json:
         print_json({"log": log.describe(), "policies": summary, "written": [str(path) for path in written]})
         return
-    _show(log, limited, found, written)
+    _show(log, limited, evaluations, written)
+
+
+def _serve(
+    out: Path,
+    data: fultr.RankingDataset,
+    log: fultr.ClickLog,
+    valid: fultr.ClickLog,
+    goal: dict[str, float],
+    seed: int,
+    port: int,
+    visits: int | None,
+) -> None:
+    """Train the fair policy, and serve it to simulated users."""
+    say(f"training under a disparity of at most {goal['max_disparity']:g} ...")
+    ranker = fultr.FairRanker(**goal, seed=seed).fit(log, valid=valid)  # type: ignore[arg-type]
+    fultr.serving.serve_demo(
+        fultr.save(ranker, out / "policy.safetensors"),
+        out / "events",
+        data,
+        fultr.PositionBias.power(1.0),
+        port=port,
+        max_disparity=goal["max_disparity"],
+        visits=visits,
+        seed=seed,
+        say=say,
+    )
 
 
 def _simulate(
@@ -105,14 +149,19 @@ def _train(
 
 
 def _write(
-    out: Path, front: fultr.Frontier, limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluation]]
+    out: Path,
+    front: fultr.Frontier,
+    limited: fultr.FairRanker,
+    evaluations: dict[str, dict[str, fultr.Evaluation]],
 ) -> list[Path]:
     lines = ["policy,lists,dcg,disparity,group,exposure_share,merit_share"]
-    for name, parts in found.items():
-        for part, one in parts.items():
-            for group in one.groups:
-                shares = f"{one.exposure_share[group]:.6f},{one.merit_share[group]:.6f}"
-                lines.append(f"{name},{part},{one.dcg:.6f},{one.disparity:.6f},{group},{shares}")
+    for name, parts in evaluations.items():
+        for part, evaluation in parts.items():
+            for group in evaluation.groups:
+                shares = f"{evaluation.exposure_share[group]:.6f},{evaluation.merit_share[group]:.6f}"
+                lines.append(
+                    f"{name},{part},{evaluation.dcg:.6f},{evaluation.disparity:.6f},{group},{shares}"
+                )
     return [
         write_text(out / "policies.csv", "\n".join(lines) + "\n"),
         front.to_csv(out / "frontier.csv"),
@@ -146,7 +195,7 @@ def _report(
 def _show(
     log: fultr.ClickLog,
     limited: fultr.FairRanker,
-    found: dict[str, dict[str, fultr.Evaluation]],
+    evaluations: dict[str, dict[str, fultr.Evaluation]],
     written: list[Path],
 ) -> None:
     console = results()
@@ -159,19 +208,19 @@ def _show(
         ("train", "On the queries of the log, by their true relevance (which no policy has seen)"),
         ("test", "On new queries, by their true relevance"),
     ):
-        groups = next(iter(found.values()))[part].groups
+        groups = next(iter(evaluations.values()))[part].groups
         shares = [f"{group}: exposure / merit" for group in groups]
         columns = ["policy", "DCG", "disparity, 95% interval", *shares]
-        rows = [[name, *_cells(parts[part])] for name, parts in found.items()]
+        rows = [[name, *_cells(parts[part])] for name, parts in evaluations.items()]
         print_table(console, title, columns, rows)
         console.print("")
-    console.print(_shown(limited, found))
+    console.print(_conclusion(limited, evaluations))
     console.print("Wrote " + ", ".join(str(path) for path in written))
 
 
-def _shown(limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluation]]) -> str:
+def _conclusion(limited: fultr.FairRanker, evaluations: dict[str, dict[str, fultr.Evaluation]]) -> str:
     """Return the sentence that says what was shown, and what was not."""
-    _, naive, fair = (parts["test"] for parts in found.values())
+    _, naive, fair = (parts["test"] for parts in evaluations.values())
     promised = limited.new_queries_ or {}
     value, low, high = promised["disparity"]
     change = (
@@ -189,10 +238,10 @@ def _shown(limited: fultr.FairRanker, found: dict[str, dict[str, fultr.Evaluatio
     )
 
 
-def _cells(found: fultr.Evaluation) -> list[str]:
-    low, high = found.intervals["disparity"]
+def _cells(evaluation: fultr.Evaluation) -> list[str]:
+    low, high = evaluation.intervals["disparity"]
     shares = [
-        f"{100 * found.exposure_share[group]:.1f}% / {100 * found.merit_share[group]:.1f}%"
-        for group in found.groups
+        f"{100 * evaluation.exposure_share[group]:.1f}% / {100 * evaluation.merit_share[group]:.1f}%"
+        for group in evaluation.groups
     ]
-    return [f"{found.dcg:.3f}", f"{found.disparity:+.3f} [{low:+.3f}, {high:+.3f}]", *shares]
+    return [f"{evaluation.dcg:.3f}", f"{evaluation.disparity:+.3f} [{low:+.3f}, {high:+.3f}]", *shares]

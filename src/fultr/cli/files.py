@@ -199,6 +199,8 @@ def holds_impressions(path: Path, columns: Mapping[str, str]) -> bool:
 
 def _table(path: Path) -> fultr.data.Table | None:
     """Open a file that may hold clicks."""
+    if fultr.logs.is_events(path):
+        return fultr.logs.first_table(path)
     # an .arrow file of ours holds labelled data
     kinds = [ending for ending in fultr.data.KINDS if ending != ".arrow"]
     endings = tuple(ending + packed for ending in kinds for packed in ("", *fultr.data.COMPRESSED))
@@ -223,3 +225,14 @@ def holds_log(table: fultr.data.Table, columns: Mapping[str, str]) -> bool:
         return bool(table.metadata["kind"] == fultr.logs.LOG)
     names = {name.lower() for name in table.schema.names}
     return any(columns.get(name, name) in names for name in LOG_COLUMNS) or not names & {"relevance", "label"}
+
+
+def write_any(content: fultr.data.Source, out: Path) -> Path:
+    """Write counts, or labelled data as LETOR text or as a dataset, by the ending of the file."""
+    if not isinstance(content, fultr.RankingDataset):
+        fultr.write_counts(content.compact(), out)
+    elif out.suffix.lower() in fultr.datasets.LETOR_ENDINGS:
+        fultr.write_letor(content, out)
+    else:
+        fultr.write_dataset(content, out)
+    return out

@@ -60,26 +60,26 @@ def inspect(
     if content.counts is None and examined is not None:
         raise InputError("--eta and --bias are for click logs", file=file)
     inspected = content.data if content.counts is None else content.counts
-    found = fultr.inspect(
+    summary = fultr.inspect(
         inspected, position_bias=examined, depth=None if content.counts is None else depth
     ).to_dict()
     if content.kind == "click log":
-        named = reading.columns.values()
+        renamed = reading.columns.values()
         unread = fultr.logs.inspect_columns(
-            file, [*named], reading.items is not None, reading.features, reading.exclude
+            file, [*renamed], reading.items is not None, reading.features, reading.exclude
         )
         own = [[finding.to_dict() for finding in findings] for findings in (unusable, unread)]
-        found["findings"] = own[0] + found["findings"] + own[1]
+        summary["findings"] = own[0] + summary["findings"] + own[1]
     if json:
-        print_json({"file": str(file), "kind": content.kind, **found})
+        print_json({"file": str(file), "kind": content.kind, **summary})
         return
     console = results()
     if content.counts is None:
-        print_dataset(console, found)
+        print_dataset(console, summary)
     else:
-        print_log(console, found, found["facts"])
+        print_log(console, summary, summary["facts"])
     console.print()
-    print_findings(console, found["findings"])
+    print_findings(console, summary["findings"])
 
 
 def _read(
@@ -87,7 +87,7 @@ def _read(
 ) -> tuple[Content, list[fultr.logs.Finding]]:
     """Read a file; without features, if columns of numbers that nobody named turn out to be none.
 
-    Returns what is wrong with them, too: an inspection is to say that, and not to end there.
+    Also return what is wrong with them: an inspection reports it and goes on.
     """
     try:
         return read_any(file, reading, context=context, complete_lists=complete_lists), []

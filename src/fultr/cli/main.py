@@ -39,6 +39,9 @@ COMMANDS = {
     "evaluate": "Measure how useful and how fair a saved policy is.",
     "audit": "Measure how fair the logged ranking is, from its clicks.",
     "rank": "Rank items with a saved policy.",
+    "export": "Write a saved policy as an ONNX model.",
+    "serve": "Rank over HTTP, and record what was shown and clicked.",
+    "monitor": "Watch exposure and merit of what was shown.",
     "compare": "Train several methods on one click log, and compare them.",
     "reproduce": "Rerun the paper, with a verdict on each of its claims.",
     "report": "Write what a run or an audit found as one HTML page.",
@@ -53,12 +56,12 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, and refuse numbers that no option means."""
-        left = super().parse_args(ctx, args)
+        unparsed = super().parse_args(ctx, args)
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
             if isinstance(value, (int, float)):
                 finite_option(value, parameter.opts[0])
-        return left
+        return unparsed
 
 
 class CommandsByName(Mapping[str, Any]):
@@ -87,9 +90,9 @@ class CommandsByName(Mapping[str, Any]):
 def command_of(name: str) -> Any:
     """Import a command and return it with its options; once, since that takes longer than a small run."""
     module = import_module(f"fultr.cli.{name}")
-    alone = typer.Typer(add_completion=False, **APP_OPTIONS)
-    alone.command(name, cls=Command)(getattr(module, name))
-    return typer.main.get_command(alone)
+    single_command = typer.Typer(add_completion=False, **APP_OPTIONS)
+    single_command.command(name, cls=Command)(getattr(module, name))
+    return typer.main.get_command(single_command)
 
 
 class Commands(TyperGroup):
@@ -224,9 +227,9 @@ def warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("always", FultrWarning)
         usual = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *location: Any, **options: Any) -> None:
             if not issubclass(category, FultrWarning):
-                usual(message, category, *place, **options)
+                usual(message, category, *location, **options)
             elif str(message) not in said:
                 said.add(str(message))
                 say(f"fultr: warning: {message}")

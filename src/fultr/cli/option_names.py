@@ -19,6 +19,11 @@ OPTIONS = {
     "leaves": "--leaves",
     "rounds": "--rounds",
     "learning_rate": "--learning-rate",
+    "min_rows": "--min-rows",
+    "column_share": "--column-share",
+    "row_share": "--row-share",
+    "monotone": "--monotone",
+    "interactions": "--interactions",
     "top_k": "--top-k",
     "depth": "--depth",
     "clip": "--clip",
@@ -38,6 +43,7 @@ OPTIONS = {
     "threshold": "--relevant-from",
     "method": "--methods",
     "stochastic": "--deterministic",
+    "max_features": "--max-features of fultr convert",
 }
 """The option for each argument that several commands, or a command under another name, have."""
 

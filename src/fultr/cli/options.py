@@ -155,35 +155,46 @@ def log_reading(
     )
 
 
-def reads_log(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `log_reading` in place of its parameter `reading`, which is made of them.
+Command = Callable[..., None]
 
-    So every command that reads a log has them in the same words.
+
+def shared_options(name: str, make: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the options of `make` in place of its parameter `name`.
+
+    The command gets what `make` makes of them. So every command that has them has them in the same words.
     """
-    shared = list(signature(log_reading, eval_str=True).parameters.values())
-    own = signature(command, eval_str=True)
-    parameters = [
-        parameter
-        for one in own.parameters.values()
-        for parameter in (shared if one.name == "reading" else [one])
-    ]
+    shared = list(signature(make, eval_str=True).parameters.values())
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        reading = log_reading(**{one.name: given.pop(one.name) for one in shared})
-        command(reading=reading, **given)
+    def with_options(command: Command) -> Command:
+        own = signature(command, eval_str=True)
+        parameters = [
+            parameter
+            for one in own.parameters.values()
+            for parameter in (shared if one.name == name else [one])
+        ]
 
-    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {one.name: one.annotation for one in parameters}
-    return called
+        @wraps(command)
+        def called(**given: Any) -> None:
+            made = make(**{one.name: given.pop(one.name) for one in shared})
+            command(**{name: made}, **given)
+
+        called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return with_options
+
+
+reads_log = shared_options("reading", log_reading)
+"""Gives a command the options of `log_reading` in place of its parameter `reading`."""
 
 
 def finite_option(value: float, option: str) -> None:
-    """Refuse a number that no option means: one that is not finite, or a whole one of more than 63 bits."""
+    """Refuse a number that no option means: one that is not finite, or an integer of more than 63 bits."""
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{option} must be a finite number", value=value)
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-        raise InputError(f"{option} must be a whole number of at most 63 bits", value=value)
+        raise InputError(f"{option} must be an integer of at most 63 bits", value=value)
 
 
 def names_in(texts: list[str] | None) -> list[str] | None:
@@ -204,11 +215,11 @@ def any_bias(eta: float | None, file: Path | None) -> fultr.clicks.AnyBias | Non
 
 def position_bias(eta: float | None, file: Path | None) -> fultr.PositionBias | None:
     """Return the position bias asked for, if any, as one curve."""
-    found = any_bias(eta, file)
-    if isinstance(found, fultr.PositionBiasByContext):
-        problem = f"has a curve for each {found.column}, and this command takes one curve only"
+    bias = any_bias(eta, file)
+    if isinstance(bias, fultr.PositionBiasByContext):
+        problem = f"has a curve for each {bias.column}, and this command takes one curve only"
         raise InputError(problem, file=file)
-    return None if found is None else found.to_position_bias()
+    return None if bias is None else bias.to_position_bias()
 
 
 def renamed_columns(pairs: list[str] | None) -> dict[str, str]:
@@ -217,7 +228,7 @@ def renamed_columns(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or []:
         name, equals, column = pair.partition("=")
         if not (equals and name and column) or name not in (*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL):
-            known = ", ".join((*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL))
-            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {known}", value=pair)
+            names = ", ".join((*fultr.logs.REQUIRED, *fultr.logs.OPTIONAL))
+            raise InputError(f"--column takes NAME=COLUMN with NAME one of: {names}", value=pair)
         renamed[name] = column
     return renamed

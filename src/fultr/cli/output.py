@@ -75,7 +75,7 @@ def print_findings(console: Console, findings: Sequence[dict[str, str]]) -> None
         console.print("Nothing suspicious.")
         return
     console.print("What to know", style="bold")
-    for finding in sorted(findings, key=lambda found: -list(SEVERITY_STYLE).index(found["severity"])):
+    for finding in sorted(findings, key=lambda finding: -list(SEVERITY_STYLE).index(finding["severity"])):
         severity = Text(f"  {finding['severity']:8} ", style=SEVERITY_STYLE[finding["severity"]])
         console.print(severity, finding["sentence"], sep="")
 

@@ -10,8 +10,8 @@ import typer
 
 import fultr
 import fultr.clicks
-import fultr.data
 import fultr.evaluation
+import fultr.logs
 from fultr.cli.options import NOTHING_SAID, Json, LogReading, Seed, reads_log
 from fultr.cli.output import print_facts, print_json, progress, results, say
 from fultr.cli.propensity_inputs import CONTEXT, RANKER, SWAP_RANK, SWAPPED, Asked, Logged, read_asked
@@ -122,7 +122,7 @@ def propensity(
         },
         tail=None if tail is None else tail.value,
         depth=depth,
-    ).found_in(fultr.data.open_table(log).schema.names)
+    ).found_in(fultr.logs.first_table(log).schema.names)
     logged = read_asked(asked, reading)
     chosen = _choose(asked, logged)
     curves, refused = _estimated(asked, logged, chosen[0])

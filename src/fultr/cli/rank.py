@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import sys
 from collections import Counter, defaultdict
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,14 +19,12 @@ import fultr.training
 from fultr.cli.modes import warn_of_modes_by_exposure
 from fultr.cli.options import Json
 from fultr.cli.output import print_json, progress, say
+from fultr.cli.policy_file import POLICY_FILE, policy_file
 from fultr.errors import InputError
-from fultr.files import existing_file, writable_file
+from fultr.files import check_outputs, existing_file
 
 if TYPE_CHECKING:
     from fultr.cli.modes import Array
-
-POLICY_FILE = "policy.safetensors"
-"""The name of the policy in the folder of a training run."""
 
 Policy = Annotated[Path, typer.Argument(help=f"A saved policy, or the folder of a run with {POLICY_FILE}.")]
 Deterministic = Annotated[
@@ -120,12 +117,7 @@ def _check_one(given: dict[str, int | None]) -> None:
 
 def load_policy(path: Path) -> fultr.training.TrainableRanker:
     """Load a saved policy, or that of a run from its folder."""
-    file = path
-    with suppress(OSError):  # of a name that is too long, which reading says better
-        if path.is_dir():
-            file = path / POLICY_FILE
-            if not file.exists():
-                raise InputError(f"is a folder without a {POLICY_FILE}; name a saved policy", file=path)
+    file = policy_file(path)
     model = fultr.training.read_policy_file(file).content.get("model")
     if isinstance(model, dict) and model.get("kind") == "module":
         problem = (
@@ -148,8 +140,7 @@ def _checked_format(
             raise InputError("Parquet is not for printing; give --out")
         return form or fultr.policy.RankingFormat.CSV
     chosen = form or fultr.policy.format_of(out)
-    if writable_file(out).resolve() in (policy.resolve(), items.resolve()):
-        raise InputError("would be written over, though it is read; give --out another name", file=out)
+    check_outputs([out], [policy, items])
     return chosen
 
 

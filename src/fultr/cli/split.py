@@ -11,11 +11,11 @@ import typer
 import fultr
 import fultr.data
 import fultr.datasets
-from fultr.cli.files import holds_impressions, read_any
+from fultr.cli.files import holds_impressions, read_any, write_any
 from fultr.cli.options import Column, Json, LogReading, Seed, renamed_columns
 from fultr.cli.output import print_json, print_table, progress, results, say
 from fultr.errors import InputError
-from fultr.files import writable_file
+from fultr.files import check_outputs
 
 
 class By(StrEnum):
@@ -54,12 +54,12 @@ def split(
     columns = renamed_columns(column)
     if not 0 < share < 1:
         raise InputError("--share lies between 0 and 1", value=share)
-    _check_files(log, out_train, out_test)
+    check_outputs([out_train, out_test], [log])
     parts: dict[str, fultr.data.Source] = {}
     files: dict[str, list[Path]] = {}
     if holds_impressions(log, columns):
         with progress("splitting") as report:
-            made = fultr.split_log(
+            written = fultr.split_log(
                 log,
                 out_train,
                 out_test,
@@ -69,25 +69,16 @@ def split(
                 seed=seed,
                 progress=report,
             )
-        for name, part in zip(("train", "test"), made, strict=True):
+        for name, part in zip(("train", "test"), written, strict=True):
             parts[name], files[name] = part.log, part.files
     else:
         content = read_any(log, LogReading(columns=columns))
         whole = content.data if content.counts is None else content.counts
         parts["train"], parts["test"] = _by_query(whole, by, share, seed, log)
         for name, out in (("train", out_train), ("test", out_test)):
-            files[name] = [_write(parts[name], out)]
+            files[name] = [write_any(parts[name], out)]
     _show(parts, files, {"by": by.value, "share": share, "seed": seed}, json=json)
     say("wrote " + ", ".join(str(file) for part in files.values() for file in part))
-
-
-def _check_files(log: Path, train: Path, test: Path) -> None:
-    """Refuse to write over what is read, or one part over the other."""
-    if writable_file(train).resolve() == writable_file(test).resolve():
-        raise InputError("--out-train and --out-test must be different files", file=test)
-    for out in (train, test):
-        if out.resolve() == log.resolve():
-            raise InputError("would be written over, though it is read; give another name", file=out)
 
 
 def _by_query(
@@ -104,28 +95,18 @@ def _by_query(
         raise error.located(file) from None
 
 
-def _write(part: fultr.data.Source, out: Path) -> Path:
-    if isinstance(part, fultr.RankingDataset):
-        (fultr.write_letor if out.suffix.lower() in fultr.datasets.LETOR_ENDINGS else fultr.write_dataset)(
-            part, out
-        )
-    else:
-        fultr.write_counts(part.compact(), out)
-    return out
-
-
 def _show(
-    parts: dict[str, fultr.data.Source], files: dict[str, list[Path]], asked: dict[str, Any], *, json: bool
+    parts: dict[str, fultr.data.Source], files: dict[str, list[Path]], options: dict[str, Any], *, json: bool
 ) -> None:
     summary = {name: _summary(part) for name, part in parts.items()}
     both = _queries(parts["train"]) & _queries(parts["test"])
     if json:
-        told = {name: {"files": [str(file) for file in files[name]], **summary[name]} for name in files}
-        print_json({**asked, **told, "queries_in_both": len(both)})
+        described = {name: {"files": [str(file) for file in files[name]], **summary[name]} for name in files}
+        print_json({**options, **described, "queries_in_both": len(both)})
         return
     names = list(summary["train"])
-    rows = [(name, *(f"{summary[name][what]:,}" for what in names)) for name in summary]
-    print_table(results(), f"Split by {asked['by']}", ("part", *names), rows)
+    rows = [(name, *(f"{summary[name][figure]:,}" for figure in names)) for name in summary]
+    print_table(results(), f"Split by {options['by']}", ("part", *names), rows)
     results().print(f"Queries in both parts: {len(both):,}")
 
 

@@ -15,7 +15,7 @@ from fultr.arguments import checked_number, whole_numbers
 from fultr.click_model import ClickNoise, PositionBias
 from fultr.data.columns import IN_MEMORY
 from fultr.data.counts import COMPLETE_LISTS, Counts
-from fultr.data.dataset import NOT_COLUMNS, RankingDataset, chosen_of, columns_at, rows_of
+from fultr.data.dataset import RankingDataset, chosen_of, columns_at, rows_of
 from fultr.data.fields import (
     as_clicks,
     as_impression_ids,
@@ -26,12 +26,15 @@ from fultr.data.fields import (
     as_times,
 )
 from fultr.data.frames import frame_of_log
-from fultr.data.grouping import first_repeat, group_rows
-from fultr.data.ids import Ids, codes_of
+from fultr.data.grouping import first_repeat
+from fultr.data.ids import Ids
 from fultr.data.merging import count_impressions
 from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
 from fultr.results import Displayed, Tables, summary_tables
+
+MOST_COUNTED = 1 << 20
+"""Entries that are counted to show what a log holds: about a second of work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +242,7 @@ class ClickLog(Displayed):
         return np.bincount(self.lists, minlength=len(self.data))
 
     def __getitem__(self, impressions: int | slice | Sequence[int] | NDArray[Any]) -> ClickLog:
-        """Return some of the impressions (a slice, indices in any order, or a mask), over the same lists."""
+        """Return the chosen impressions (a slice, indices in any order, or a mask), over the same lists."""
         chosen = chosen_of(impressions, len(self), "impression")
         entries = rows_of(self.offsets, chosen)
         new_index = np.full(len(self), -1)
@@ -285,21 +288,21 @@ class ClickLog(Displayed):
         return np.asarray(self.timestamp >= moments[1:][np.abs(put_aside - share).argmin()])
 
     def shown_only(self) -> ClickLog:
-        """Return the log without candidates that were never shown, of which nothing can be known.
+        """Return the log without candidates that were never shown: clicks say nothing about them.
 
         A list of which nothing was ever shown is left out, and so are its impressions.
         """
-        kept = np.zeros(self.data.rows, dtype=np.bool_)
-        kept[self.row_of_entry[self.position != NOT_SHOWN]] = True
-        if kept.all():
+        was_shown = np.zeros(self.data.rows, dtype=np.bool_)
+        was_shown[self.row_of_entry[self.position != NOT_SHOWN]] = True
+        if was_shown.all():
             return self
-        data, lists = self.data.of_rows(kept)
+        data, lists = self.data.of_rows(was_shown)
         log = self[np.isin(self.lists, lists)]
         return replace(
             log,
             data=data,
             lists=np.searchsorted(lists, log.lists),
-            **columns_at(log, kept[log.row_of_entry], "position", "click", "propensity"),
+            **columns_at(log, was_shown[log.row_of_entry], "position", "click", "propensity"),
         )
 
     def with_complete_lists(self) -> ClickLog:
@@ -307,7 +310,7 @@ class ClickLog(Displayed):
         return replace(self, origin={**self.origin, COMPLETE_LISTS: True})
 
     def with_lists(self, lists: RankingDataset) -> ClickLog:
-        """Return the same clicks on lists of the same rows, which may say something else of them."""
+        """Return the same clicks on lists of the same rows with other features, groups or ids."""
         return replace(self, data=lists)
 
     def compact(self) -> Counts:
@@ -322,41 +325,15 @@ class ClickLog(Displayed):
         """Return only the impressions with a click, marked as such."""
         return replace(self[self.clicked], empties_dropped=True)
 
-    def equals(self, other: ClickLog) -> bool:
-        """Say whether both logs hold the same impressions of the same candidates, in the same order.
-
-        Lists are compared by what they hold; the order in which the datasets keep them, lists never shown,
-        and relevances do not matter.
-        """
-        return self._content() == other._content()
-
-    def _content(self) -> tuple[list[Any], ...]:
-        data, entries = self.data, np.arange(self.entries)
-        if data.doc_id is not None:
-            # the order in which a list holds its candidates says nothing
-            entries, _ = group_rows(self.impression_of_entry, codes_of(data.doc_id)[self.row_of_entry])
-        rows = self.row_of_entry[entries]
-        columns = {
-            **columns_at(data, self.lists, "query_id", "lengths"),
-            **columns_at(data, rows, "doc_id", "group"),
-            **columns_at(self, entries, "position", "click", "propensity"),
-            **columns_at(self, slice(None), "impression_id", "timestamp"),
-        }
-        by_position = np.lexsort((self.planted.position, self.planted.impression))
-        planted = columns_at(self.planted, by_position, *vars(self.planted))
-        values = [
-            None if column is None else [None if value != value else value for value in column.tolist()]
-            for column in (*columns.values(), *planted.values())
-        ]
-        others = [data.features[rows].tobytes(), *(getattr(data, name) for name in NOT_COLUMNS)]
-        return values, others, [self.position_bias, self.noise, self.empties_dropped, self.origin]
-
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a row for each candidate of each impression; see `frame_of_log`."""
         return frame_of_log(self)
 
     def tables(self) -> Tables:
-        """Return what `describe` says as tables, which a notebook shows."""
+        """Return what `describe` says as tables, which a notebook shows; of many entries, only how many."""
+        if self.entries > MOST_COUNTED:
+            sizes = {"lists": len(self.data), "impressions": len(self), "entries": self.entries}
+            return summary_tables({**sizes, "clicks": int(self.click.sum())})
         return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from fultr.arguments import LARGEST_WHOLE
 from fultr.data.ids import ID_TOO_LARGE, IdCodes, Ids, as_text
 from fultr.errors import InputError
 
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?", re.ASCII)
+"""A decimal number; its repeats never give back what they matched, so that the time is linear in the text."""
+
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 
 FEATURE_PREFIX = "feature_"
@@ -38,6 +40,9 @@ TIMES = (pa.int64(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zon
 ROWS_A_CHECK = 65_536
 """Rows of features looked at together when they are checked, so that checking needs little memory."""
 
+MOST_NAMES = 20
+"""Names that a message lists: a table may have thousands of columns, or a log of groups."""
+
 TO_FILL = (
     "; fill in what is missing, or let the policy do it: {missing} 'mean' or 'indicator' when it is trained,"
     " with {keep_missing} where a log is counted before that"
@@ -51,8 +56,8 @@ NO_PROPENSITY = "a propensity must lie above 0 and be at most 1"
 class Location:
     """Where rows come from: the file, if any, and the number of each row, or of the first, in the table.
 
-    `line_of` turns the number of a row into what a person would count, the line of a text file; since that
-    may mean to look through the file, it is asked only when there is something to complain about.
+    `line_of` turns the number of a row into the line of a text file. That may mean to read the file again,
+    so it is called only for an error.
     """
 
     file: str | Path | None = None
@@ -99,17 +104,24 @@ def require_columns(present: Sequence[str], required: Iterable[str], file: str |
     for column in required:
         if column not in present:
             meant = difflib.get_close_matches(column, present, n=1, cutoff=0.6)
-            others = f"there are: {', '.join(present) or 'none'}"
+            others = f"there are: {listed(present) or 'none'}"
             hint = f"is '{meant[0]}' meant? Rename it" if meant else others
             raise InputError(f"the column is missing; {hint}", file=file, column=column)
 
 
-def check_unique_names(names: Sequence[str], file: str | Path | None) -> None:
-    """Raise if two columns have the same name: which of them is meant, nobody knows."""
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Return the first of some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def check_column_names(names: Sequence[str], file: str | Path | None = None) -> None:
+    """Raise if two columns have one name, or if a name is one that files cannot hold."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
             raise InputError("two columns have this name", file=file, column=name)
+        if "\0" in name:
+            raise InputError("the name of a column cannot have a NUL byte", file=file, column=name)
         seen.add(name)
 
 
@@ -151,6 +163,7 @@ def ids(column: Any, name: str, location: Location, *, as_text: bool = False) ->
     if array.null_count:
         location.check(pc.is_null(array), "an id is missing", name)
     if is_text(array.type):
+        location.check(pc.equal(array, ""), "an id is missing", name)
         return array.cast(pa.string())
     if pa.types.is_integer(array.type):
         return array.cast(pa.string()) if as_text else _int64(array, name, location, ID_TOO_LARGE)
@@ -169,11 +182,12 @@ def _int64(array: pa.Array, name: str, location: Location, problem: str) -> pa.A
 
 
 def labels(column: Any, name: str, location: Location) -> pa.Array:
-    """Return group labels as Arrow strings, null where the group is unknown."""
+    """Return names, or integers as such, as Arrow strings, null where they are missing or empty."""
     array = plain(column)
     if is_text(array.type) or _is_code(array.type):
-        return array.cast(pa.string())
-    raise location.error(f"groups must be names or integers, not {array.type}", 0, name)
+        texts = array.cast(pa.string())
+        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    raise location.error(f"must be names or integers, not {array.type}", 0, name, _first(array))
 
 
 def encode_labels(
@@ -189,7 +203,7 @@ def encode_labels(
         code = codes.encode(pl.Series(pl.from_arrow(labels(column, "group", location))))
     if names is not None:
         unknown = np.array([*(name not in names for name in codes.texts), False])
-        problem = f"unknown group; expected one of: {', '.join(names)}"
+        problem = f"unknown group; expected one of: {listed(names)}"
         location.check(unknown[code], problem, "group", column)
     return code
 
@@ -309,12 +323,9 @@ def _can_be(array: pa.Array, kind: Any) -> bool:
 
 def context_labels(column: Any, name: str, location: Location) -> pl.Series:
     """Return names, or integers as such, as text; none may be missing."""
-    array = plain(column)
-    if not (is_text(array.type) or _is_code(array.type)):
-        raise location.error(f"must be names or integers, not {array.type}", 0, name, _first(array))
-    text = array.cast(pa.string())
+    text = labels(column, name, location)
     problem = "must be there for each impression; give what is not known a name of its own"
-    location.check(pc.equal(text.fill_null(""), ""), problem, name)
+    location.check(pc.is_null(text), problem, name)
     return pl.Series(pl.from_arrow(text))
 
 

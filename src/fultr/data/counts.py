@@ -27,6 +27,9 @@ from fultr.results import Displayed, Tables, summary_tables
 NEVER_SHOWN = "never_shown"
 """Where `origin` of counts says how many candidates were left out since they were never shown."""
 
+LARGEST_COUNT = 1 << 53
+"""Sums of counts below it are exact as floats."""
+
 COMPLETE_LISTS = "complete_lists"
 """Where `origin` says that the rows of each impression are all the candidates there were."""
 
@@ -45,7 +48,7 @@ class Cells:
     clicks: NDArray[np.int64]
 
     def __getitem__(self, chosen: NDArray[Any]) -> Cells:
-        """Return some of the cells."""
+        """Return the chosen cells."""
         return Cells(**columns_at(self, chosen, *vars(self)))
 
 
@@ -78,10 +81,10 @@ class Counts(Displayed):
     position_bias, noise, empties_dropped, origin
         As in `ClickLog`.
     context
-        For each list the index of its value among `context_values`, if impressions were told apart by a
+        For each list the index of its value among `context_values`, if impressions were separated by a
         column such as the device, which is `context_name`.
     facts
-        What the single impressions told of how the log was made, if they were seen.
+        What the single impressions show of how the log was made, if they were read.
     files
         What was counted, if it was files.
     """
@@ -101,14 +104,17 @@ class Counts(Displayed):
     facts: ImpressionFacts | None = None
     files: tuple[CountedFile, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_sum(self)
+
     def __repr__(self) -> str:
         shape = f"{int(self.impressions.sum())} impressions of {len(self.data)} lists"
         return f"<Counts: {shape}, {self.cells.row.size} cells>"
 
     def __getitem__(self, lists: Sequence[int] | NDArray[Any]) -> Counts:
-        """Return some of the lists, each at most once, with their counts; planted items belong to none.
+        """Return the chosen lists, each at most once, with their counts; planted items belong to none.
 
-        What single impressions told was told of all lists: it is not known of some of them.
+        Facts about single impressions concern all lists; a selection of the lists has none.
         """
         chosen = np.arange(len(self.data))[np.asarray(lists)]
         rows = rows_of(self.data.offsets, chosen)
@@ -124,26 +130,26 @@ class Counts(Displayed):
         )
 
     def with_lists(self, lists: RankingDataset) -> Counts:
-        """Return the same clicks on lists of the same rows, which may say something else of them."""
+        """Return the same clicks on lists of the same rows with other features, groups or ids."""
         return replace(self, data=lists)
 
     def shown_only(self) -> Counts:
-        """Return the counts without candidates that were never shown, of which nothing can be known.
+        """Return the counts without candidates that were never shown: clicks say nothing about them.
 
         A list of which nothing was ever shown is left out. What was shown in one context stays in the others.
         `origin` of the result says how many candidates of each group are missing.
         """
         candidate = self._candidate_of_row()
-        kept = np.bincount(candidate, weights=self.shown())[candidate] > 0
-        if kept.all():
+        was_shown = np.bincount(candidate, weights=self.shown())[candidate] > 0
+        if was_shown.all():
             return self
         groups, once = len(self.data.group_names), candidate == np.arange(self.data.rows)
         missing, total = (
             np.bincount(group[group >= 0], minlength=groups)
-            for group in (self.data.group[once & ~kept], self.data.group[once])
+            for group in (self.data.group[once & ~was_shown], self.data.group[once])
         )
         left_out = {
-            "candidates": int((once & ~kept).sum()),
+            "candidates": int((once & ~was_shown).sum()),
             "of": int(once.sum()),
             "groups": {
                 name: float(missing[code] / total[code])
@@ -151,12 +157,12 @@ class Counts(Displayed):
                 if total[code]
             },
         }
-        data, lists = self.data.of_rows(kept)
+        data, lists = self.data.of_rows(was_shown)
         return replace(
             self,
             data=data,
             **columns_at(self, lists, *OF_LISTS),
-            cells=replace(self.cells, row=np.cumsum(kept)[self.cells.row] - 1),
+            cells=replace(self.cells, row=np.cumsum(was_shown)[self.cells.row] - 1),
             origin={**self.origin, NEVER_SHOWN: left_out},
         )
 
@@ -346,12 +352,12 @@ class Counts(Displayed):
             for values in (cells.impressions, cells.clicks, cells.impressions * cells.position)
         )
         entries = int(self.impressions @ data.lengths)
-        known = self.knows_clicked_impressions
+        knows_empty = self.knows_clicked_impressions
         return {
             "source": data.source,
             "impressions": int(self.impressions.sum()),
             "impressions_without_click": int((self.impressions - self.clicked_impressions).sum())
-            if known
+            if knows_empty
             else None,
             "empties_dropped": self.empties_dropped,
             "queries": int(np.unique(data.query_codes[used]).size),
@@ -387,3 +393,15 @@ class Counts(Displayed):
                 if code != UNKNOWN_GROUP or bool((group == code % groups).any())
             },
         }
+
+
+def check_sum(*counts: Counts) -> None:
+    """Refuse counts whose sums would not be exact, before an integer overflows."""
+    sums = (
+        of_log.impressions.astype(np.float64) @ of_log.data.lengths
+        + of_log.planted.impressions.sum(dtype=np.float64)
+        for of_log in counts
+    )
+    if sum(sums) >= LARGEST_COUNT:
+        problem = f"counts add up to {LARGEST_COUNT} items shown or more, which is too many to be exact"
+        raise InputError(problem, column="impressions")

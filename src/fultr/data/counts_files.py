@@ -35,7 +35,7 @@ COUNTS = "counts"
 
 ITEM, LIST, CELL, PLANTED = "item", "list", "cell", "planted"
 
-ROWS_A_PART = 1 << 16
+ROWS_A_TABLE = 1 << 16
 """Rows that are written together."""
 
 FIELDS = (*MODEL, *NOT_COLUMNS, "origin", "facts", "context_name", "context_values", "files")
@@ -73,13 +73,13 @@ def write_counts(counts: Counts, path: str | Path) -> None:
         raise InputError("counts are written to a .parquet file; name it so", file=path)
     frames = _frames(counts)
     no_rows = pl.concat([frame.clear() for frame in frames], how="diagonal")
-    parts = (
-        arrow_table(pl.concat([no_rows, frame.slice(start, ROWS_A_PART)], how="diagonal"))
+    tables = (
+        arrow_table(pl.concat([no_rows, frame.slice(start, ROWS_A_TABLE)], how="diagonal"))
         for frame in frames
-        for start in range(0, frame.height, ROWS_A_PART)
+        for start in range(0, frame.height, ROWS_A_TABLE)
     )
     with atomic_write(path) as temporary:
-        write_table(temporary, arrow_table(no_rows).schema, _metadata(counts), parts)
+        write_table(temporary, arrow_table(no_rows).schema, _metadata(counts), tables)
 
 
 def _frames(counts: Counts) -> list[pl.DataFrame]:
@@ -136,8 +136,8 @@ def read_counts(path: str | Path, *, progress: Progress | None = None) -> Counts
         raise InputError(problem, file=path)
     names = ["kind", *ID_FIELDS, "group", *(name for name in TYPES if name != "propensity")]
     require_columns(table.schema.names, names, path)
-    wanted = [*names, *(name for name in ("features", "propensity") if name in table.schema.names)]
-    frames = [pl.DataFrame(pl.from_arrow(pa.record_batch(batch))) for batch, _ in table.batches(wanted)]
+    columns = [*names, *(name for name in ("features", "propensity") if name in table.schema.names)]
+    frames = [pl.DataFrame(pl.from_arrow(pa.record_batch(batch))) for batch, _ in table.batches(columns)]
     try:
         about = read_fields(table.metadata, FIELDS, None, optional=True)
         without_ids = [name for name in ID_FIELDS if table.metadata.get(f"has_{name}s") is False]
@@ -157,6 +157,7 @@ def _checked(rows: pl.DataFrame, about: dict[str, Any], without_ids: list[str]) 
     )
     impressions, clicks = pl.col("impressions"), pl.col("clicks")
     values = about.get("context_values", ())
+    _require(len(set(values)) == len(values), "context_values")
     _require_all(lists, impressions=impressions >= 0, clicks=clicks.is_between(-1, impressions))
     _require_all(lists, context=pl.col("context").is_between(0, max(len(values) - 1, 0)))
     for table in (cells, planted):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.arguments import checked_number, names_of, random_generator, whole_number, whole_numbers
 from fultr.click_model import PositionBias
 from fultr.data.categories import as_category_names, joined_categories, with_categories
+from fultr.data.columns import check_column_names
 from fultr.data.fields import (
     as_features,
     as_groups,
@@ -26,6 +27,7 @@ from fultr.data.fields import (
 from fultr.data.frames import frame_of_lists
 from fultr.data.grouping import first_repeat
 from fultr.data.ids import (
+    TEXT,
     UNKNOWN_GROUP,
     Ids,
     as_column,
@@ -116,12 +118,13 @@ class RankingDataset(Displayed):
         category_names: Mapping[str, Sequence[str]] | None = None,
         allows_missing: bool = False,
     ) -> None:
-        names = names_of(feature_names, "feature_names") or column_names_of(features)
+        names = names_of(feature_names or column_names_of(features), "feature_names")
+        check_column_names(names)
         table = as_features(features, names, allows_missing=allows_missing)
         rows, width = table.shape
         names = names or numbered_names(width)
-        if len(names) != width or len(set(names)) != width:
-            problem = f"{width} features need as many different names"
+        if len(names) != width:
+            problem = f"{width} features need as many names"
             raise InputError(problem, column="feature_names", value=names)
         starts = as_offsets(offsets, rows)
         codes, code_names = as_groups(group, names_of(group_names, "group_names"), rows)
@@ -242,18 +245,18 @@ class RankingDataset(Displayed):
         return f"<RankingDataset{source}: {shape}, {len(self.group_names)} groups>"
 
     def __getitem__(self, lists: int | slice | Sequence[int] | NDArray[Any]) -> RankingDataset:
-        """Return some of the lists, in the order asked for; a mask or repeated lists are fine."""
+        """Return the chosen lists, in the given order; a mask or repeated lists are fine."""
         chosen = chosen_of(lists, len(self), "list")
         if isinstance(lists, slice) and lists.step in (None, 1):
             start, stop = (int(chosen[0]), int(chosen[-1]) + 1) if chosen.size else (0, 0)
             return self._pick(chosen, slice(int(self.offsets[start]), int(self.offsets[stop])))
         return self._pick(chosen, rows_of(self.offsets, chosen))
 
-    def of_rows(self, kept: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
+    def of_rows(self, selected: NDArray[np.bool_]) -> tuple[RankingDataset, NDArray[np.int64]]:
         """Return the lists without all other rows, and which lists are left."""
-        lengths = np.bincount(self.list_of_row[kept], minlength=len(self))
+        lengths = np.bincount(self.list_of_row[selected], minlength=len(self))
         lists = np.flatnonzero(lengths)
-        return self._pick(lists, np.flatnonzero(kept), lengths), lists
+        return self._pick(lists, np.flatnonzero(selected), lengths), lists
 
     def _pick(
         self,
@@ -358,48 +361,47 @@ class RankingDataset(Displayed):
 def concatenate(parts: Iterable[RankingDataset]) -> RankingDataset:
     """Put the lists of several datasets after one another; groups are matched by name.
 
-    A column that only some of the parts have (relevance, ids, comments) is left out.
+    A column that only some of the datasets have (relevance, ids, comments) is left out. Ids that are text in
+    one of them are text in the result. Groups are in ascending order if the datasets have different ones.
     """
-    parts = list(parts)
-    if not parts:
+    datasets = list(parts)
+    if not datasets:
         raise InputError("there is nothing to concatenate")
-    first = parts[0]
-    for number, part in enumerate(parts[1:], start=2):
-        if part.feature_names != first.feature_names:
-            raise InputError(f"part {number} has other features than part 1", column="feature_names")
-    names = tuple(dict.fromkeys(name for part in parts for name in part.group_names))
-    # one place more than names, so that the unknown group, -1, maps to itself
-    recode = [np.array([names.index(name) for name in part.group_names] + [UNKNOWN_GROUP]) for part in parts]
+    first = datasets[0]
+    for number, dataset in enumerate(datasets[1:], start=2):
+        if dataset.feature_names != first.feature_names:
+            raise InputError(f"dataset {number} has other features than dataset 1", column="feature_names")
+    names: Sequence[str] = first.group_names
+    if any(dataset.group_names != names for dataset in datasets):
+        names = sorted({name for dataset in datasets for name in dataset.group_names})
+    # one code more than names, so that the unknown group, -1, maps to itself
+    codes = [np.array([*map(names.index, dataset.group_names), UNKNOWN_GROUP]) for dataset in datasets]
 
-    categories = joined_categories([part.category_names for part in parts])
+    categories = joined_categories([dataset.category_names for dataset in datasets])
 
     def joined(column: str) -> NDArray[Any] | None:
-        values = [getattr(part, column) for part in parts]
-        if any(value is None for value in values):
+        columns = [getattr(dataset, column) for dataset in datasets]
+        if any(values is None for values in columns):
             return None
-        if len({value.dtype.kind for value in values}) > 1:
-            raise InputError("ids are integers in one part and text in another", column=column)
-        return np.concatenate(values)
+        is_text = any(values.dtype.kind == "T" for values in columns)
+        return np.concatenate([values.astype(TEXT) if is_text else values for values in columns])
 
     return RankingDataset(
         features=np.concatenate(
             [
-                with_categories(part.features, part.feature_names, part.category_names, categories)
-                for part in parts
+                with_categories(dataset.features, dataset.feature_names, dataset.category_names, categories)
+                for dataset in datasets
             ]
         ),
-        offsets=np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]),
-        group=np.concatenate([code[part.group] for code, part in zip(recode, parts, strict=True)]),
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate([dataset.lengths for dataset in datasets]))]),
+        group=np.concatenate([code[dataset.group] for code, dataset in zip(codes, datasets, strict=True)]),
         group_names=names,
-        relevance=joined("relevance"),
-        query_id=joined("query_id"),
-        doc_id=joined("doc_id"),
         feature_names=first.feature_names,
-        group_columns=tuple(sorted({column for part in parts for column in part.group_columns})),
-        comment=joined("comment"),
-        source=" + ".join(dict.fromkeys(part.source for part in parts if part.source)),
+        group_columns=tuple(sorted({column for dataset in datasets for column in dataset.group_columns})),
+        source=" + ".join(dict.fromkeys(dataset.source for dataset in datasets if dataset.source)),
         category_names=categories,
-        allows_missing=any(part.allows_missing for part in parts),
+        allows_missing=any(dataset.allows_missing for dataset in datasets),
+        **{name: joined(name) for name in ("relevance", "query_id", "doc_id", "comment")},
     )
 
 
@@ -449,10 +451,11 @@ class DataSplits:
         yield from (("train", self.train), ("valid", self.valid), ("test", self.test))
 
 
-def refuse_shared_queries(parts: dict[str, RankingDataset]) -> None:
-    """Raise if two parts hold a query of the same id: what is learned on one would leak into the other."""
+def refuse_shared_queries(datasets: dict[str, RankingDataset]) -> None:
+    """Raise if two datasets hold the same query: what is learned on one would leak into the other."""
     query_ids = {
-        name: set() if data.query_id is None else set(data.query_id.tolist()) for name, data in parts.items()
+        name: set() if data.query_id is None else set(data.query_id.tolist())
+        for name, data in datasets.items()
     }
     for earlier, name in combinations(query_ids, 2):
         if shared := query_ids[earlier] & query_ids[name]:

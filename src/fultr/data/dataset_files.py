@@ -67,18 +67,18 @@ def write_dataset(data: RankingDataset, path: str | Path) -> None:
     # a single batch: only then can the features of an Arrow file be used as one array where they stand
     step = max(data.rows, 1) if in_lists else ROWS_A_GROUP
 
-    def part(rows: slice) -> pa.Table:
+    def table_of_rows(rows: slice) -> pa.Table:
         features = feature_columns(data, data.features[rows], form) if data.feature_names else {}
         return arrow_table(items[rows].with_columns(**features))
 
-    parts = (part(slice(start, start + step)) for start in range(0, max(data.rows, 1), step))
+    tables = (table_of_rows(slice(start, start + step)) for start in range(0, max(data.rows, 1), step))
     # numbers repeat so often that their dictionaries are small: compressing them too gains little space and
     # makes reading slower by half
     compression = {name: "zstd" for name in ID_COLUMNS if name in items.columns}
     metadata = {"kind": KIND, **plain_fields(data, NOT_COLUMNS)}
     with atomic_write(path) as temporary:
-        schema = part(slice(0)).schema
-        write_table(temporary, schema, metadata, parts, as_arrow=in_lists, compression=compression)
+        schema = table_of_rows(slice(0)).schema
+        write_table(temporary, schema, metadata, tables, as_arrow=in_lists, compression=compression)
 
 
 def read_dataset(
@@ -187,16 +187,16 @@ def lists_of(
     raw = RawFeatures() if raw is None else raw
     codes = {name: IdCodes(may_be_integers=table.is_text) for name in ("query_id", "list", "group")}
     group_names = None if about is None else about["group_names"]
-    parts, location = _read_parts(table, codes, label, features if held is None else [], group_names, raw)
-    values = _stacked([rows.pop("features") for rows in parts], table.file) if held is None else held
+    batches, location = _read_parts(table, codes, label, features if held is None else [], group_names, raw)
+    values = _stacked([rows.pop("features") for rows in batches], table.file) if held is None else held
     kinds: dict[str, Any] = {}
     if held is None:
         values, kinds = raw.in_order(values, features)
-    rows = joined(parts)
+    rows = joined(batches)
     if table.is_text and "doc_id" in rows:
         rows["doc_id"] = as_integers(rows["doc_id"])
-    one_list = np.zeros(rows["row"].size, dtype=np.int64)
-    query = rows.get("query_id", one_list)
+    zeros = np.zeros(rows["row"].size, dtype=np.int64)
+    query = rows.get("query_id", zeros)
     order, offsets, _ = rows_in_lists(rows.get("list", query))
     values, rows = values[order], {name: column[order] for name, column in rows.items()}
     query, located = query[order], replace(location, numbers=rows["row"])
@@ -248,28 +248,28 @@ def _read_parts(
 ) -> tuple[list[Columns], Location]:
     """Return the checked rows of each batch, and the last location; only a dataset may have no rows."""
     names = [*OTHER_COLUMNS, *([label] if label else ()), *features]
-    wanted = [name for name in names if name in table.schema.names]
-    parts, location = [], Location()
-    for batch, location in table.batches(wanted):
-        parts.append(_checked(batch, location, codes, label, features, group_names, raw))
-    if not parts and group_names is None:
+    present = [name for name in names if name in table.schema.names]
+    batches, location = [], Location()
+    for batch, location in table.batches(present):
+        batches.append(_checked(batch, location, codes, label, features, group_names, raw))
+    if not batches and group_names is None:
         raise InputError("has no rows", file=table.file)
-    if not parts:
-        empty = {name: pa.array([], table.schema.field(name).type) for name in wanted}
-        parts = [_checked(empty, location, codes, label, features, group_names, raw)]
-    return parts, location
+    if not batches:
+        empty = {name: pa.array([], table.schema.field(name).type) for name in present}
+        batches = [_checked(empty, location, codes, label, features, group_names, raw)]
+    return batches, location
 
 
-def _stacked(parts: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
+def _stacked(tables: list[NDArray[np.float32]], file: str | Path | None) -> NDArray[np.float32]:
     """Return the features of all rows; those of each part are freed once they are copied."""
-    if len({part.shape[1] for part in parts}) > 1:
+    if len({table.shape[1] for table in tables}) > 1:
         raise InputError("the number of features differs between rows", file=file, column=LIST_COLUMN)
-    if len(parts) == 1:
-        return parts[0]
-    features = np.empty((sum(part.shape[0] for part in parts), parts[0].shape[1]), dtype=np.float32)
-    for start in np.cumsum([0, *(part.shape[0] for part in parts)])[:-1].tolist():
-        part = parts.pop(0)
-        features[start : start + part.shape[0]] = part
+    if len(tables) == 1:
+        return tables[0]
+    features = np.empty((sum(table.shape[0] for table in tables), tables[0].shape[1]), dtype=np.float32)
+    for start in np.cumsum([0, *(table.shape[0] for table in tables)])[:-1].tolist():
+        table = tables.pop(0)
+        features[start : start + table.shape[0]] = table
     return features
 
 

@@ -10,11 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import number_array, whole_numbers
+from fultr.arguments import names_of, number_array, whole_numbers
 from fultr.data.columns import IN_MEMORY, NO_PROPENSITY, finite_features
 from fultr.data.grouping import first_repeat
-from fultr.data.ids import UNKNOWN_GROUP, Ids, as_column, as_ids, check_size, codes_of, encode_groups
+from fultr.data.ids import (
+    UNKNOWN_GROUP,
+    Ids,
+    as_column,
+    as_ids,
+    as_integers_or_text,
+    check_size,
+    codes_of,
+    encode_groups,
+)
 from fultr.errors import InputError
+from fultr.files import parse_json
 
 DEEPEST_POSITION = 1_000_000
 """The last position that is accepted: what lies beyond is an id or a time in the wrong column."""
@@ -71,14 +81,15 @@ def as_groups(
     values: ArrayLike | Sequence[object] | None, names: tuple[str, ...], rows: int
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Return the group of each row, -1 where it is unknown, and the names of the groups."""
-    if len(set(names)) != len(names):
-        raise InputError("group names must differ", column="group_names", value=names)
+    if len(set(names)) != len(names) or not all(names):
+        raise InputError("group names must differ, and none be empty", column="group_names", value=names)
     if values is None:
         return np.full(rows, UNKNOWN_GROUP, dtype=np.int32), names
     group = as_column(values)
     check_size(group, rows, "rows", "group")
     if group.dtype.kind not in "iu":
-        return encode_groups(group, names or None)
+        codes, names = encode_groups(group, names or None)
+        return codes, names_of(names, "group")
     if not names:
         names = tuple(str(code) for code in range(int(group.max(initial=UNKNOWN_GROUP)) + 1))
     problem = f"a group must be one of 0..{len(names) - 1}, or -1 where it is unknown"
@@ -96,10 +107,10 @@ def as_relevance(values: ArrayLike, rows: int) -> NDArray[np.float32]:
 
 
 def as_ids_of(values: ArrayLike | None, column: str, size: int, units: str) -> Ids | None:
-    """Return ids, one for each list, row or impression."""
+    """Return ids, one for each list, row or impression; comments may be empty."""
     if values is None:
         return None
-    ids = as_ids(values, column)
+    ids = (as_integers_or_text if column == "comment" else as_ids)(values, column)
     check_size(ids, size, units, column)
     return ids
 
@@ -145,8 +156,10 @@ def as_times(values: ArrayLike, size: int) -> NDArray[Any]:
 
 def as_origin(origin: dict[str, Any]) -> dict[str, Any]:
     """Return a copy; refuse what would not come back from a file as it was."""
-    with suppress(TypeError, ValueError):
-        copy = json.loads(json.dumps(origin, allow_nan=False))
+    with suppress(TypeError, ValueError, RecursionError):
+        text = json.dumps(origin, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        copy = parse_json(text)
         if isinstance(copy, dict) and copy == origin:
             return copy
     problem = "must be plain values (text, finite numbers, lists and mappings of them), with text as keys"

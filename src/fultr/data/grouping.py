@@ -115,9 +115,9 @@ def group_numbers(order: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArra
 
 def inverse(order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the inverse of a permutation."""
-    places = np.empty_like(order)
-    places[order] = np.arange(order.size)
-    return places
+    index = np.empty_like(order)
+    index[order] = np.arange(order.size)
+    return index
 
 
 def first_equals(*columns: NDArray[Any]) -> NDArray[np.int64]:

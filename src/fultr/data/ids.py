@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from fultr.arguments import LARGEST_WHOLE
+from fultr.arguments import LARGEST_WHOLE, is_encodable
 from fultr.data.grouping import Key, dense, inverse, mixed
 from fultr.errors import InputError
 
@@ -42,7 +42,16 @@ def as_column(values: ArrayLike | Sequence[object]) -> NDArray[Any]:
 
 
 def as_ids(values: ArrayLike, column: str) -> Ids:
-    """Return ids as int64 or text; refuse missing values and any other type, naming the row."""
+    """Return ids as int64 or text that is not empty; the row of anything else is named."""
+    ids = as_integers_or_text(values, column)
+    empty = np.flatnonzero(ids == "") if ids.dtype.kind == "T" else np.empty(0, np.int64)
+    if empty.size:
+        raise InputError("an id is missing", row=int(empty[0]) + 1, column=column)
+    return ids
+
+
+def as_integers_or_text(values: ArrayLike, column: str) -> Ids:
+    """Return values as int64 or text; refuse missing values and any other type, naming the row."""
     array = as_column(values)
     if array.ndim != 1:
         raise InputError("ids must be one value for each row", column=column, value=array.shape)
@@ -60,6 +69,8 @@ def as_ids(values: ArrayLike, column: str) -> Ids:
             raise InputError(problem, row=row, column=column, value=value)
         if are_whole and not -LARGEST_WHOLE - 1 <= int(value) <= LARGEST_WHOLE:
             raise InputError(ID_TOO_LARGE, row=row, column=column, value=value)
+        if not are_whole and not is_encodable(value):
+            raise InputError("must be text in UTF-8", row=row, column=column, value=value)
     return array.astype(np.int64 if are_whole else TEXT)
 
 
@@ -125,8 +136,8 @@ def encode_groups(
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Turn group labels into small numbers and their names.
 
-    A missing label (None, NaN or pandas' NA) is an unknown group, -1. With `names` given, any other label is
-    an error; without, the names are the labels found, sorted.
+    A missing label (None, NaN, pandas' NA or empty text) is an unknown group, -1. With `names` given, any
+    other label is an error; without, the names are the labels, sorted.
     """
     texts = [None if _is_missing(label) else str(label) for label in labels]
     if names is None:
@@ -141,7 +152,7 @@ def encode_groups(
 
 
 def _is_missing(label: object) -> bool:
-    if label is None:
+    if label is None or (isinstance(label, str) and not label):
         return True
     differs = label != label  # NaN differs from itself; whether pandas' NA does is NA again
     return not isinstance(differs, (bool, np.bool_)) or bool(differs)
@@ -194,8 +205,10 @@ class IdCodes:
         if is_text and str(own) not in ("string", "large_string", "string_view"):
             return  # no ids at all, which is for the check of its values to say
         if self.is_text not in (None, is_text):
-            here, before = ("text", "integers") if is_text else ("integers", "text")
-            raise InputError(f"the ids are {here} here, but {before} before", file=file, column=column)
+            kind_now, kind_before = ("text", "integers") if is_text else ("integers", "text")
+            raise InputError(
+                f"the ids are {kind_now} here, but {kind_before} before", file=file, column=column
+            )
         self.is_text = is_text
 
     @property

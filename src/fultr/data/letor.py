@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fultr.arguments import Progress
+from fultr.arguments import Progress, whole_number
 from fultr.data import letor_kernel as kernel
 from fultr.data.columns import NOT_FINITE, NUMBER
 from fultr.data.dataset import RankingDataset
@@ -27,6 +27,9 @@ from fultr.files import atomic_write, existing_file
 
 BLOCK_BYTES = 1 << 20
 """Text parsed at a time: small against any data whose memory matters, large against the cost of a call."""
+
+FREE_BYTES, BYTES_OF_A_BYTE = 1 << 28, 16
+"""Memory that the features of any file may take, and how much more for each byte of a large one."""
 
 FIRST_BYTES = 1 << 12
 LONGEST_LINE = 1 << 26
@@ -43,7 +46,11 @@ KINDS_OF_FILE = {
 
 
 def read_letor(
-    path: str | Path, *, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None
+    path: str | Path,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    max_features: int | None = None,
+    progress: Progress | None = None,
 ) -> RankingDataset:
     """Read labelled data from a LETOR (svmlight with query ids) text file.
 
@@ -61,6 +68,9 @@ def read_letor(
         The file.
     block_bytes
         How much text is read at a time; the result does not depend on it.
+    max_features
+        The largest index of a feature. By default any may be there, up to a million, as long as all features
+        take at most 256 MB, or 16 times the size of the file: one index can make a table of many gigabytes.
     progress
         Called with how many bytes have been read, and with the size of the file.
 
@@ -69,7 +79,7 @@ def read_letor(
     InputError
         If the file is no such text; the message names the line and what is wrong with it.
     """
-    rows = parse_letor(existing_file(path), block_bytes, progress)
+    rows = parse_letor(existing_file(path), block_bytes, progress, max_features=max_features)
     numbers = pl.Series(rows.queries, dtype=pl.String).cast(pl.Int64, strict=False)
     queries: Ids = np.array(rows.queries, dtype=TEXT) if numbers.has_nulls() else numbers.to_numpy()
     # 007 and 7 are one query if all are numbers
@@ -99,10 +109,15 @@ def parse_letor(
     *,
     first_index: int = 1,
     needs_query: bool = True,
+    max_features: int | None = None,
 ) -> LetorRows:
     """Parse the rows of LETOR text; the first column of the features has the index `first_index`."""
-    parser = _Parser(file, first_index, needs_query)
     size, seen, line = file.stat().st_size, 0, 1
+    largest, most_bytes = kernel.LARGEST_INDEX, max(FREE_BYTES, BYTES_OF_A_BYTE * size)
+    if max_features is not None:
+        largest = min(whole_number(max_features, "max_features"), largest)
+        most_bytes = _memory_of_machine()
+    parser = _Parser(file, first_index, needs_query, largest, min(most_bytes, _memory_of_machine()))
     try:
         with file.open("rb", buffering=0) as handle:
             head = handle.read(8)
@@ -145,6 +160,8 @@ class _Parser:
     file: Path
     first_index: int
     needs_query: bool
+    largest_index: int
+    most_bytes: int
     blocks: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
     queries: dict[str, int] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
@@ -181,24 +198,29 @@ class _Parser:
         for row, of_row in pairs.items():
             features[row] = 0.0
             features[row, list(of_row)] = list(of_row.values())
-        kept = np.array(lines, dtype=np.int64)
-        features = features if kept.size == size else features[kept]
-        self.blocks.append((features, labels[kept], np.array(query, dtype=np.int64), kept + line))
-        self.rows += kept.size
+        rows_of_data = np.array(lines, dtype=np.int64)
+        features = features if rows_of_data.size == size else features[rows_of_data]
+        self.blocks.append(
+            (features, labels[rows_of_data], np.array(query, dtype=np.int64), rows_of_data + line)
+        )
+        self.rows += rows_of_data.size
         return line + size
 
     def _check_memory(self, rows: int, width: int, line: int) -> None:
-        """Refuse more features than fit in memory; note how many there are."""
+        """Refuse more features than may be held; note how many there are."""
         self.width = max(self.width, width)
-        if (self.rows + rows) * self.width * 4 > _memory_of_machine():
+        if (self.rows + rows) * self.width * 4 > self.most_bytes:
             raise self.too_large(rows, line)
 
     def too_large(self, rows: int, line: int) -> InputError:
-        """Return the error of more features than fit in memory."""
+        """Return the error of more features than may be held."""
         rows += self.rows
         size = f"{rows} rows of {self.width} features need {rows * self.width * 4 / 1e9:.1f} GB"
         problem = f"{size}, more than this machine has; check the feature indices or split the file"
-        return InputError(problem, file=self.file, row=line, column=str(self.width))
+        if self.most_bytes < _memory_of_machine():
+            problem = f"{size}; check the feature indices, or allow them by {{max_features}} {self.width}"
+        column = str(self.width - 1 + self.first_index)
+        return InputError(problem, file=self.file, row=line, column=column, options=["max_features"])
 
     def _parse_line(self, text: str, line: int) -> tuple[float, str, dict[int, float], str] | None:
         """Return the label, query, features by column and comment of a line; None if it has no data."""
@@ -220,8 +242,8 @@ class _Parser:
             column: str | None = index
             if digits is None or not number:
                 problem, column = "expected index:value", index if digits else None
-            elif not self.first_index <= int(feature or 0) <= kernel.LARGEST_INDEX:
-                problem = f"a feature index must lie in {self.first_index}..{kernel.LARGEST_INDEX}"
+            elif not self.first_index <= int(feature or 0) <= self.largest_index:
+                problem = f"a feature index must lie in {self.first_index}..{self.largest_index}"
                 column = index[:20]
             elif not _is_good_number(number):
                 raise self._wrong_number(number, index, line)
@@ -289,7 +311,7 @@ def document_of(comment: str) -> str | None:
 def _memory_of_machine() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not every system tells
+    except (AttributeError, OSError, ValueError):  # not on every system
         return 1 << 40
 
 
@@ -350,7 +372,7 @@ def _query_words(data: RankingDataset, path: str | Path) -> list[str]:
     words = [str(query) for query in data.query_id.tolist()]
     seen = set()
     for word in words:
-        if not word or re.search(r"[\s\x00-\x20#]", word):
+        if re.search(r"[\s\x00-\x20#]", word):
             problem = "a query id in LETOR text must be one word without #; use write_dataset instead"
             raise InputError(problem, file=path, column="query_id", value=word)
         if word in seen:

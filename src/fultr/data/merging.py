@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.data.categories import differ
-from fultr.data.counts import Cells, Counts
+from fultr.data.counts import Cells, Counts, check_sum
 from fultr.data.dataset import NOT_COLUMNS, RankingDataset, rows_of
 from fultr.data.dataset import concatenate as join_lists
 from fultr.data.grouping import first_equals, group_rows, inverse, mixed, run_numbers
-from fultr.data.ids import TEXT, UNKNOWN_GROUP, IdCodes, Ids, codes_of, text_series
+from fultr.data.ids import UNKNOWN_GROUP, IdCodes, Ids, codes_of, text_series
 from fultr.data.propensity import NOT_SHOWN
 from fultr.data.tally import (
     Columns,
@@ -47,7 +47,7 @@ ID_FIELDS = ("query_id", "doc_id")
 
 
 def count_impressions(log: ClickLog) -> Counts:
-    """Count the impressions of a log, some of them at a time, so that a long log takes little more memory."""
+    """Count the impressions of a log in blocks, so that a long log takes little more memory."""
     queries, documents = IdCodes(), IdCodes()
     of_lists, of_rows = id_codes_of(log.data, queries, documents)
     tally = RunningTally()
@@ -78,11 +78,11 @@ def item_table(data: RankingDataset, of_lists: NDArray[np.int64], of_rows: NDArr
     """Return each document of each query once; different features or groups of one are an error."""
     query = np.repeat(of_lists, data.lengths)
     same = first_equals(query, of_rows)
-    first, again = np.unique(same), np.flatnonzero(same != np.arange(same.size))
-    differs = differ(data.features[again], data.features[same[again]]).any(axis=1)
-    differs |= data.group[again] != data.group[same[again]]
+    first, repeated = np.unique(same), np.flatnonzero(same != np.arange(same.size))
+    differs = differ(data.features[repeated], data.features[same[repeated]]).any(axis=1)
+    differs |= data.group[repeated] != data.group[same[repeated]]
     if differs.any():
-        row = int(again[np.argmax(differs)])
+        row = int(repeated[np.argmax(differs)])
         problem = f"the document has other features or another group in row {same[row] + 1} of its query"
         value = None if data.doc_id is None else data.doc_id[row]
         raise InputError(problem, row=row + 1, column="doc_id", value=value)
@@ -112,7 +112,7 @@ def _rows(
     entries = slice(int(log.offsets[start]), int(log.offsets[stop]))
     lists, planted = log.lists[start:stop], log.planted
     chosen = np.flatnonzero((planted.impression >= start) & (planted.impression < stop))
-    known = np.empty(0) if planted.propensity is None else planted.propensity
+    planted_propensity = np.empty(0) if planted.propensity is None else planted.propensity
     document = of_rows[rows_of(log.data.offsets, lists)]
     query = of_lists[lists]
     return Rows(
@@ -128,7 +128,7 @@ def _rows(
             planted.impression[chosen] - start,
             planted.position[chosen],
             planted.click[chosen],
-            None if log.propensity is None else known[chosen],
+            None if log.propensity is None else planted_propensity[chosen],
         ),
         propensity=None if log.propensity is None else log.propensity[entries],
         time=None if log.timestamp is None else log.timestamp[start:stop].view(np.int64),
@@ -159,23 +159,23 @@ def merge(*parts: Counts) -> Counts:
     for number, part in enumerate(parts, start=1):
         for name in ID_FIELDS:
             if getattr(part.data, name) is None:
-                problem = f"part {number} has no such ids, so that it cannot be told which lists are the same"
+                problem = f"counts {number} have no such ids, without which equal lists cannot be found"
                 raise InputError(problem, column=name)
         for name in (*MODEL, "context_name"):
             if getattr(part, name) != getattr(first, name):
-                problem = f"must be the same in counts that are merged; part {number} has another than part 1"
+                problem = f"must be the same in counts that are merged; counts {number} differ from counts 1"
                 raise InputError(problem, column=name, value=getattr(part, name))
         if (part.cells.propensity is None) != (first.cells.propensity is None):
-            problem = f"propensities must be in all counts or in none; see parts 1 and {number}"
+            problem = f"propensities must be in all counts or in none; see counts 1 and {number}"
             raise InputError(problem, column="propensity")
+    check_sum(*parts)
     files = [file for part in parts for file in part.files]
     seen: dict[str, str] = {}
     for file in files:
         check_new_file(seen, file.name, file.name, file.sha256)
     queries, documents = IdCodes(), IdCodes()
-    data = _one_kind([part.data for part in parts])
     contexts = sorted({value for part in parts for value in part.context_values})
-    lists = join_lists(data)
+    lists = join_lists(part.data for part in parts)
     of_lists, of_rows = id_codes_of(lists, queries, documents)
     tallies, list_start, row_start = [], 0, 0
     for part in parts:
@@ -213,28 +213,11 @@ def merge_contexts(counts: Counts) -> Counts:
     if counts.context is None or counts.data.query_id is None or counts.data.doc_id is None:
         return counts
     nothing: dict[str, Any] = {"context": None, "context_name": "", "context_values": (), "files": ()}
-    parts = [replace(counts.of_context(value), **nothing) for value in counts.context_values]
+    by_context = [replace(counts.of_context(value), **nothing) for value in counts.context_values]
     no_planted = counts.planted[np.zeros(counts.planted.row.size, dtype=np.bool_)]
-    first, *others = (part for part in parts if len(part.data))
-    merged = merge(first, *(replace(part, planted=no_planted) for part in others))
+    first, *others = (counts_of_value for counts_of_value in by_context if len(counts_of_value.data))
+    merged = merge(first, *(replace(counts_of_value, planted=no_planted) for counts_of_value in others))
     return replace(merged, files=counts.files, facts=counts.facts)
-
-
-def _one_kind(parts: Sequence[RankingDataset]) -> list[RankingDataset]:
-    """Return lists whose ids are text if those of any are, and whose groups have one order."""
-    names = {part.group_names for part in parts}
-    ordered = sorted({name for group_names in names for name in group_names})
-    converted = []
-    for part in parts:
-        changed: dict[str, Any] = {"comment": None, "relevance": None}
-        for column in ("query_id", "doc_id"):
-            if any(getattr(other, column).dtype.kind == "T" for other in parts):
-                changed[column] = getattr(part, column).astype(TEXT)
-        if len(names) > 1:
-            code = np.array([*(ordered.index(name) for name in part.group_names), -1], dtype=np.int32)
-            changed |= {"group": code[part.group], "group_names": tuple(ordered)}
-        converted.append(replace(part, **changed))
-    return converted
 
 
 def _tally(
@@ -376,8 +359,8 @@ def _sorted_context(codes: Integers, values: Sequence[str]) -> tuple[Integers, t
     return (rank[codes] if values else codes), tuple(names)
 
 
-def _cells(table: Columns, kept: NDArray[np.bool_] | slice = slice(None)) -> Cells:
-    table = {name: values[kept] for name, values in table.items()}
+def _cells(table: Columns, selected: NDArray[np.bool_] | slice = slice(None)) -> Cells:
+    table = {name: values[selected] for name, values in table.items()}
     order, _ = group_rows(*(table[name] for name in ("row", "position", "propensity") if name in table))
     columns: dict[str, Any] = {name: values[order] for name, values in table.items()}
     return Cells(

@@ -29,17 +29,30 @@ FIELDS: Mapping[str, tuple[Kind, Callable[[Any], Any]]] = {
     "facts": (dict, ImpressionFacts.from_dict),
     "context_name": (str, str),
     "context_values": ((str,), tuple),
-    "files": ((dict,), lambda files: tuple(CountedFile(**file) for file in files)),
+    "files": ((dict,), lambda files: tuple(map(_counted_file, files))),
     "invented": ((str,), tuple),
     "text_ids": ((str,), tuple),
     "items": (dict, dict),
-    "category_names": (dict, lambda names: {name: tuple(texts) for name, texts in names.items()}),
+    "category_names": (dict, lambda names: {name: _texts(texts) for name, texts in names.items()}),
     "allows_missing": (bool, bool),
 }
 """The type that each field has in a file, whatever its kind, and what makes a value of it."""
 
 ADDED: Mapping[str, Any] = {"category_names": {}, "allows_missing": False}
 """Fields that files of earlier versions do not have, and what they would say."""
+
+
+def _texts(content: object) -> tuple[str, ...]:
+    if not _is_a((str,), content):
+        raise TypeError("names of categories are a list of text")
+    return tuple(content)  # type: ignore[arg-type]
+
+
+def _counted_file(content: Mapping[str, Any]) -> CountedFile:
+    file = CountedFile(**content)
+    if tuple(map(type, file)) != (str, int, str):
+        raise TypeError("a file has a name, a number of rows and a digest")
+    return file
 
 
 def plain_fields(content: object, names: Iterable[str]) -> dict[str, Any]:
@@ -62,7 +75,7 @@ def read_fields(
             raise damaged_metadata(name, file)
         try:
             values[name] = make(value)
-        except (InputError, TypeError, ValueError) as error:
+        except (InputError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise damaged_metadata(f"{name}: {error}", file) from None
     return values
 
@@ -70,9 +83,9 @@ def read_fields(
 def _is_a(kind: Kind, value: object) -> bool:
     if isinstance(kind, type):
         return type(value) is kind
-    return type(value) is list and all(type(one) is kind[0] for one in value)
+    return type(value) is list and all(type(element) is kind[0] for element in value)
 
 
-def damaged_metadata(what: str, file: str | Path | None) -> InputError:
+def damaged_metadata(field: str, file: str | Path | None) -> InputError:
     """Return the error of metadata that fultr cannot have written."""
-    return InputError(f"its fultr metadata is damaged ({what})", file=file)
+    return InputError(f"its fultr metadata is damaged ({field})", file=file)

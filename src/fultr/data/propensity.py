@@ -23,8 +23,8 @@ def examination(
 ) -> NDArray[np.float64]:
     """Return the examination probability of logged positions, 0 where nothing was shown.
 
-    A position bias that is asked for comes first, then the propensities in the log, then the position bias
-    that the log carries. With none of them there is nothing to weigh clicks by: an error.
+    A given position bias comes first, then the propensities in the log, then the position bias that the log
+    carries. Without any of them, clicks cannot be weighted: an error.
     """
     if asked is None and propensity is not None:
         return np.where(position == NOT_SHOWN, 0.0, propensity)

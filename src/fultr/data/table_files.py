@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ import pyarrow.parquet as parquet
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress
-from fultr.data.columns import Location, check_unique_names
+from fultr.data.columns import Location, check_column_names
+from fultr.data.json_lines import ObjectLines
 from fultr.errors import InputError
-from fultr.files import existing_file
+from fultr.files import existing_file, parse_json
 
 METADATA_KEY = b"fultr"
 CSV_MARK = "# fultr "
@@ -83,13 +84,17 @@ class Table:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_unique_names(self.schema.names, self.file)
+        try:
+            names = self.schema.names
+        except UnicodeDecodeError:
+            raise InputError("the name of a column is not UTF-8 text", file=self.file) from None
+        check_column_names(names, self.file)
 
     @property
     def own_fields(self) -> list[pa.Field]:
         """The fields of all columns but those that pandas made of the index of a frame."""
         index: list[Any] = []
-        with suppress(LookupError, TypeError, ValueError):
+        with suppress(LookupError, RecursionError, TypeError, ValueError):
             index = list(json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"])
         return [field for field in self.schema if field.name not in index]
 
@@ -101,13 +106,13 @@ class Table:
         `names` has the column of each new name. Columns that are in neither are left out.
         """
 
-        def batches(wanted: list[str]) -> Iterator[tuple[Batch, Location]]:
-            own = {name: names[name] for name in wanted if name in names}
+        def batches(needed: list[str]) -> Iterator[tuple[Batch, Location]]:
+            own = {name: names[name] for name in needed if name in names}
             read = list(dict.fromkeys(own.values())) or self.schema.names[:1]
             for batch, location in self.batches(read):
                 rows = location.rows(len(batch[read[0]]))
-                made = {name: added[name](rows) for name in wanted if name in added}
-                yield {**{name: batch[column] for name, column in own.items()}, **made}, location
+                added_columns = {name: added[name](rows) for name in needed if name in added}
+                yield {**{name: batch[column] for name, column in own.items()}, **added_columns}, location
 
         fields = [self.schema.field(column).with_name(name) for name, column in names.items()]
         fields += [pa.field(name, make(np.arange(0)).type) for name, make in added.items()]
@@ -115,11 +120,11 @@ class Table:
 
 
 def open_table(path: str | Path, progress: Progress | None = None) -> Table:
-    """Open a Parquet, CSV, Arrow or NDJSON file, by its ending; `progress` is told how far reading is."""
+    """Open a Parquet, CSV, Arrow or NDJSON file, by its ending."""
     file = path if is_address(path) else existing_file(path)
-    told = progress or (lambda _done, _total: None)
-    openers = {"CSV": _open_csv, "Parquet": _open_parquet, "Arrow": _open_arrow, "NDJSON": _open_ndjson}
-    return openers[kind_of(file)](file, told)
+    report = progress or (lambda _done, _total: None)
+    openers = {"CSV": open_csv, "Parquet": _open_parquet, "Arrow": _open_arrow, "NDJSON": _open_ndjson}
+    return openers[kind_of(file)](file, report)
 
 
 def is_address(path: str | Path) -> bool:
@@ -176,6 +181,8 @@ def file_digest(file: str | Path) -> str:
 
 def table_of(frame: Any, file: str | Path | None = None) -> Table:
     """Treat a pandas, polars or Arrow frame, or a mapping of columns, as a table."""
+    if isinstance(frame, pl.DataFrame):
+        check_column_names(frame.columns, file)  # of a NUL byte polars' own export would make a panic
     try:
         table = frame if isinstance(frame, pa.Table) else pa.table(frame)
     except (TypeError, ValueError, pa.ArrowInvalid) as error:
@@ -199,10 +206,23 @@ def _located(
     for batch in batches:
         present, missing = batch.schema.names, pa.nulls(batch.num_rows)
         columns = {name: batch.column(name) if name in present else missing for name in names}
+        for name, column in columns.items():
+            _check_text(column, name, file)
         yield columns, Location(file, first_row)
         first_row += batch.num_rows
         if progress is not None:
             progress(first_row - 1, rows)
+    if rows and first_row - 1 != rows:
+        raise InputError(f"is damaged: it says that it has {rows} rows, and has {first_row - 1}", file=file)
+
+
+def _check_text(column: pa.Array, name: str, file: str | Path | None) -> None:
+    """Refuse text that is not UTF-8, which Arrow's readers pass on as it is."""
+    try:
+        if not pa.types.is_primitive(column.type):
+            column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"is damaged: {first_line(error)}", file=file, column=name) from None
 
 
 def arrow_table(frame: pl.DataFrame) -> pa.Table:
@@ -214,13 +234,13 @@ def write_table(
     path: Path,
     schema: pa.Schema,
     metadata: Mapping[str, Any],
-    parts: Iterable[pa.Table],
+    tables: Iterable[pa.Table],
     *,
     as_csv: bool = False,
     as_arrow: bool = False,
     compression: str | dict[str, str] = "zstd",
 ) -> None:
-    """Write the parts of a table after one another, as Parquet by default.
+    """Write tables after one another, as Parquet by default.
 
     Without metadata, the file says nothing of fultr. `compression` may name that of some columns only.
     """
@@ -236,8 +256,8 @@ def write_table(
         else:
             writer = parquet.ParquetWriter(file, schema, compression=compression)
         with writer:
-            for part in parts:
-                writer.write_table(part.select(schema.names).cast(schema))
+            for table in tables:
+                writer.write_table(table.select(schema.names).cast(schema))
 
 
 def parse_metadata(text: bytes | str | None, file: str | Path) -> dict[str, Any]:
@@ -245,16 +265,18 @@ def parse_metadata(text: bytes | str | None, file: str | Path) -> dict[str, Any]
     if text is None:
         return {}
     content = None
-    with suppress(ValueError):
-        content = json.loads(text)
+    with suppress(ValueError, RecursionError):
+        parsed = parse_json(text.decode() if isinstance(text, bytes) else text)
+        json.dumps(parsed, ensure_ascii=False).encode()  # escapes of JSON can make what is no text
+        content = parsed
     if not isinstance(content, dict):
         raise InputError("its fultr metadata is damaged", file=file)
     version = content.get("version")
     if type(version) is not int:
         raise InputError("its fultr metadata is damaged: it has no version", file=file)
     if version > FORMAT_VERSION:
-        problem = f"was written by a newer fultr (format {version}, not {FORMAT_VERSION}); upgrade fultr"
-        raise InputError(problem, file=file)
+        problem = f"was written by a newer fultr, whose format is not {FORMAT_VERSION}; upgrade fultr"
+        raise InputError(problem, file=file, value=version)
     return content
 
 
@@ -278,6 +300,9 @@ def _open_parquet(file: str | Path, progress: Progress) -> Table:
         with open_bytes(file) as source:
             footer = parquet.read_metadata(source)
         schema = footer.schema.to_arrow_schema()
+        rows = [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
+        if min(rows, default=0) < 0 or sum(rows) != footer.num_rows:
+            raise ValueError("its numbers of rows contradict each other")
     except UNREADABLE as error:
         raise damaged(file, "Parquet", error) from None
 
@@ -301,29 +326,50 @@ def _open_arrow(file: str | Path, _progress: Progress) -> Table:
 
 
 def _open_ndjson(file: str | Path, progress: Progress) -> Table:
+    """Open JSON lines, whose columns and types are those of the first block.
+
+    They are read twice, since pyarrow loses what is null before the first value of a list of unknown type.
+    """
     options = arrow_json.ReadOptions(block_size=TEXT_BLOCK, use_threads=False)
 
-    def blocks() -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def opened(schema: pa.Schema | None) -> Iterator[arrow_json.StreamingReader]:
+        as_known = arrow_json.ParseOptions(explicit_schema=schema)
         with open_bytes(file) as raw, decompressed(raw, file) as source:
             try:
-                yield from arrow_json.open_json(source, read_options=options)
+                lines = ObjectLines(source, file)
+                yield arrow_json.open_json(lines, read_options=options, parse_options=as_known)
+            except InputError:
+                raise
             except UNREADABLE as error:
                 raise damaged(file, "NDJSON", error) from None
 
-    first = next(blocks(), None)
-    if first is None:
-        raise InputError("has no rows", file=file)
-    return Table(first.schema, {}, lambda names: _located(blocks(), names, file, progress), file)
+    with opened(None) as first:
+        schema = first.schema
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
+        with opened(schema) as reader:
+            yield from _located(reader, names, file, progress)
+
+    return Table(schema, {}, batches, file)
 
 
-def _open_csv(file: str | Path, progress: Progress) -> Table:
+def open_csv(
+    file: str | Path,
+    progress: Progress,
+    separator: str = ",",
+    is_header: Callable[[list[str]], bool] = lambda _: True,
+) -> Table:
+    """Open a CSV file; columns are 0, 1, ... if its first line that is not blank is no header."""
     try:
         with open_bytes(file) as raw, _text(raw, file, "utf-8-sig") as text:
             first = text.readline()
             marked = first.startswith(CSV_MARK)
-            reader = csv.reader(text if marked else itertools.chain([first], text))
+            reader = csv.reader(text if marked else itertools.chain([first], text), delimiter=separator)
             names = next((row for row in reader if row), [])
             header = marked + reader.line_num
+            if not is_header(names):
+                names, header = [str(column) for column in range(len(names))], int(marked)
     except UnicodeDecodeError:
         raise _not_utf8(file) from None
     except (csv.Error, OSError, pa.ArrowException) as error:
@@ -331,7 +377,7 @@ def _open_csv(file: str | Path, progress: Progress) -> Table:
     return Table(
         pa.schema([(name, pa.string()) for name in names]),
         parse_metadata(first[len(CSV_MARK) :] if marked else None, file),
-        lambda wanted: _csv_batches(file, names, wanted, header, progress),
+        lambda needed: _csv_batches(file, names, needed, header, separator, progress),
         file,
         is_text=True,
     )
@@ -342,7 +388,7 @@ def _text(source: pa.NativeFile, file: str | Path, encoding: str, errors: str = 
 
 
 def _csv_batches(
-    file: str | Path, names: list[str], wanted: list[str], header: int, progress: Progress
+    file: str | Path, names: list[str], needed: list[str], header: int, separator: str, progress: Progress
 ) -> Iterator[tuple[Batch, Location]]:
     ragged: list[arrow_csv.InvalidRow] = []
 
@@ -358,18 +404,19 @@ def _csv_batches(
                 read_options=arrow_csv.ReadOptions(
                     skip_rows=header, column_names=names, block_size=TEXT_BLOCK, use_threads=False
                 ),
-                parse_options=arrow_csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=separator, invalid_row_handler=skip, newlines_in_values=True
+                ),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types={name: pa.string() for name in names},
-                    include_columns=wanted,
+                    include_columns=needed,
                     null_values=[""],
                     strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
                 ),
             )
             for batch in reader:
                 _check_ragged(ragged, location, header)
-                yield {name: batch.column(name) for name in wanted}, location
+                yield {name: batch.column(name) for name in needed}, location
                 location = replace(location, first_row=location.first_row + batch.num_rows)
                 progress(raw.tell(), raw.size())
     except pa.ArrowException as error:

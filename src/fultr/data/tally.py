@@ -1,7 +1,7 @@
 """From rows of impressions to counts, with ids as codes: how rows are counted, and how counts merge.
 
 Counts are sums over impressions. So those of a log are the merged counts of its parts, whatever the parts.
-Beside them stands what single impressions tell of how a log was made, which merges like counts.
+Facts about how a log was made, taken from single impressions, merge like counts.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
 def repeated_lists(lists: Columns, cells: Columns) -> Integers:
     """Return the lists that have fewer different documents than candidates.
 
-    That is so if an impression has a document twice. It would also be so if lists of different documents had
-    got one key; so where there are none, lists are told apart by their documents, and not by hashes alone.
+    That is so if an impression has a document twice, or if lists of different documents have the same hash:
+    lists are taken as the same only if their documents are.
     """
     documents = np.bincount(cells["list"][candidate_starts(cells)], minlength=lists["length"].size)
     return np.flatnonzero(documents != lists["length"])
@@ -210,15 +210,15 @@ def _without_groups(cells: Columns, lists: Columns) -> tuple[Columns, Columns]:
     """Take the groups out of cells, and return them by item."""
     first = candidate_starts(cells)
     own = np.repeat(cells["group"][first], np.diff(np.append(first, cells["group"].size)))
-    kept = {name: values for name, values in cells.items() if name != "group"}
+    without_group = {name: values for name, values in cells.items() if name != "group"}
     if (own != cells["group"]).any():  # a candidate of two groups has too many cells
-        first, kept = np.arange(own.size), _summed(kept, ("impressions", "clicks"))
+        first, without_group = np.arange(own.size), _summed(without_group, ("impressions", "clicks"))
     groups = {
         "query": lists["query"][cells["list"][first]],
         "document": cells["document"][first],
         "group": cells["group"][first],
     }
-    return kept, _summed(groups, ())
+    return without_group, _summed(groups, ())
 
 
 def _without_nan(propensity: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -250,7 +250,7 @@ class RunningTally:
 
 @dataclass(frozen=True, eq=False)
 class ImpressionFacts:
-    """What the single impressions of a log tell of how it was made."""
+    """What the single impressions of a log show of how it was made."""
 
     all_clicked: int = 0  # impressions that show two items or more, every one of which was clicked
     nothing_shown: int = 0  # impressions without any position
@@ -267,8 +267,8 @@ class ImpressionFacts:
     @property
     def repeated(self) -> int:
         """Impressions with a click that equal an earlier one; an estimate in a log of many."""
-        again = self.sample["count"][self.sample["clicked"]] - 1
-        return round(float(again.sum()) * self.scale)
+        repeats = self.sample["count"][self.sample["clicked"]] - 1
+        return round(float(repeats.sum()) * self.scale)
 
     @property
     def copies(self) -> int:
@@ -294,11 +294,11 @@ class ImpressionFacts:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def merge(cls, parts: Sequence[ImpressionFacts]) -> ImpressionFacts:
+    def merge(cls, facts: Sequence[ImpressionFacts]) -> ImpressionFacts:
         """Return the facts of all impressions of several parts of a log."""
-        sums = {name: sum(getattr(part, name) for part in parts) for name in COUNTED_FACTS}
-        sample = _smallest(joined([part.sample for part in parts]))
-        return cls(**sums, timed=any(part.timed for part in parts), sample=sample)
+        sums = {name: sum(getattr(of_log, name) for of_log in facts) for name in COUNTED_FACTS}
+        sample = _smallest(joined([of_log.sample for of_log in facts]))
+        return cls(**sums, timed=any(of_log.timed for of_log in facts), sample=sample)
 
     @classmethod
     def of(cls, rows: Rows) -> ImpressionFacts:
@@ -333,8 +333,8 @@ class ImpressionFacts:
             sample = {name: np.array(content["sample"][name], dtype=kind) for name, kind in SAMPLE.items()}
             sums = {name: int(content[name]) for name in COUNTED_FACTS}
             timed, key = bool(content["timed"]), sample["key"]
-            one_shape = len({values.shape for values in sample.values()}) == 1 and key.ndim == 1
-            if one_shape and (key[1:] > key[:-1]).all() and (sample["count"] >= 1).all():
+            same_size = len({values.shape for values in sample.values()}) == 1 and key.ndim == 1
+            if same_size and (key[1:] > key[:-1]).all() and (sample["count"] >= 1).all():
                 return cls(**sums, timed=timed, sample=sample)
         raise InputError("facts about impressions are damaged", column="facts")
 

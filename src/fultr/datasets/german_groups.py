@@ -63,10 +63,10 @@ def _each_value(applicants: Applicants, attribute: str) -> ApplicantGroups:
 def _values_against_the_rest(
     applicants: Applicants, attribute: str, values: list[str], group: str
 ) -> ApplicantGroups:
-    known = applicants.values_of(attribute)
+    existing = applicants.values_of(attribute)
     for value in values:
-        if value not in known:
-            problem = f"no applicant has {attribute} '{value}'; {known_names(value, known)}"
+        if value not in existing:
+            problem = f"no applicant has {attribute} '{value}'; {known_names(value, existing)}"
             raise InputError(problem, column="group", value=group)
     rest = ~np.isin(applicants.codes[attribute], values)
     if not rest.any():

@@ -57,8 +57,8 @@ class Applicants:
 
     def values_of(self, attribute: str) -> list[str]:
         """Return the codes that occur in a categorical attribute, A5 before A10."""
-        found = {str(code) for code in self.codes[attribute]}
-        return sorted(found, key=lambda code: [int(digits) for digits in re.findall(r"\d+", code)])
+        codes = {str(code) for code in self.codes[attribute]}
+        return sorted(codes, key=lambda code: [int(digits) for digits in re.findall(r"\d+", code)])
 
 
 @cache

@@ -46,11 +46,11 @@ class GroupRule:
     @classmethod
     def parse(cls, text: str) -> GroupRule:
         """Read a rule."""
-        found = RULE.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        match = RULE.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             problem = "a rule for groups reads 'feature NAME > NUMBER' or 'feature NAME > quantile SHARE'"
             raise InputError(f"{problem}, with >, >=, < or <=", value=text)
-        rule = cls(found["feature"], found["comparison"], float(found["value"]), bool(found["quantile"]))
+        rule = cls(match["feature"], match["comparison"], float(match["value"]), bool(match["quantile"]))
         if not np.isfinite(rule.value) or (rule.is_quantile and not 0 < rule.value < 1):
             what = "a quantile lies between 0 and 1" if rule.is_quantile else "the number must be finite"
             raise InputError(f"{what} in a rule for groups", value=text)

@@ -186,10 +186,10 @@ def _judgments(data: RankingDataset) -> NDArray[np.float32]:
 def _fold_of(folder: Path) -> Path:
     if not folder.is_dir():
         raise InputError(f"no such folder; {HOLDS}", file=folder)
-    found = [file for file in FILES.values() if (folder / file).exists()]
-    if not found and (folder / "Fold1").is_dir():
+    present = [file for file in FILES.values() if (folder / file).exists()]
+    if not present and (folder / "Fold1").is_dir():
         return folder / "Fold1"
-    if not found:
+    if not present:
         raise InputError(f"the folder has none of the files; {HOLDS}", file=folder)
     return folder
 

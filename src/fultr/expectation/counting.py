@@ -61,7 +61,7 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
         own = rows_of_zeros(length, LANES, number)
         before = rows_of_zeros(length + 1, (states + 1) * LANES, number)
         after = rows_of_zeros(2 * functions, (states + 1) * LANES, number)
-        found = rows_of_zeros(functions * length, LANES, number)
+        expected = rows_of_zeros(functions * length, LANES, number)
         wide_e = row_of_zeros(states * LANES, number)
         for node in range(times):
             advance(y_next, e_next, node % phases, y, e, own, octaves)
@@ -78,7 +78,7 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
                 _repeat(wide_e, e, j, width)
                 for f in range(functions):
                     here, ahead = 2 * f + j % 2, 2 * f + (j + 1) % 2
-                    _add_inner(found, f * length + j, own, j, before, after, ahead, width)
+                    _add_inner(expected, f * length + j, own, j, before, after, ahead, width)
                     _turn_back(after, here, ahead, wide_e, width)
         for lane in range(lists.size):
             row = offsets[lists[lane]]
@@ -87,7 +87,7 @@ def counted_values(problems: Any, scores: Any, offsets: Any, grid: Any, tables: 
                 for f in range(functions):
                     second = tables[f, 1] if states > 1 else 0.0
                     tail = tail_value(weight[j, lane], total[lane], tables[f, 0], second, s1, s2)
-                    values[f, row + j] = step * (found[f * length + j, lane] + tail)
+                    values[f, row + j] = step * (expected[f * length + j, lane] + tail)
 
 
 @compiled_fused
@@ -116,7 +116,7 @@ def counted_gradient(
         future = rows_of_zeros(2, (states + 1) * LANES, number)
         wide_e, wide_mark = row_of_zeros(states * LANES, number), row_of_zeros(states * LANES, number)
         direct, change = row_of_zeros(states * LANES, number), row_of_zeros(states * LANES, number)
-        found, whole = rows_of_zeros(length, LANES, number), row_of_zeros(LANES, scores.dtype)
+        slopes, whole = rows_of_zeros(length, LANES, number), row_of_zeros(LANES, scores.dtype)
         for node in range(times):
             advance(y_next, e_next, node % phases, y, e, own, octaves)
             _start_forward(before)
@@ -151,13 +151,13 @@ def counted_gradient(
                         change,
                         width,
                     )
-                _add_gradient(found, y, own, j, direct, change, width)
-        add_tails(found, whole, weight, total, start, step, alpha, first, crossed)
+                _add_gradient(slopes, y, own, j, direct, change, width)
+        add_tails(slopes, whole, weight, total, start, step, alpha, first, crossed)
         for lane in range(lists.size):
             row = offsets[lists[lane]]
             value[lists[lane]] = step * whole[lane]
             for j in range(offsets[lists[lane] + 1] - row):
-                gradient[row + j] = step * found[j, lane]
+                gradient[row + j] = step * slopes[j, lane]
 
 
 @part_of_one_kernel
@@ -196,19 +196,19 @@ def _start_forward(before: Any) -> None:
 
 @part_of_kernel
 def _count(before: Any, to: int, j: int, wide_e: Any, width: int) -> None:
-    """Go from A_j to A_{j+1}; A_j[c] stands at place (c + 1) LANES, after zeros."""
+    """Go from A_j to A_{j+1}; A_j[c] stands at index (c + 1) LANES, after zeros."""
     for k in range(width):
-        one_less, place = before[j, k], np.uint64(k + LANES)
-        before[to, place] = one_less + wide_e[k] * (before[j, place] - one_less)
+        one_less, next_k = before[j, k], np.uint64(k + LANES)
+        before[to, next_k] = one_less + wide_e[k] * (before[j, next_k] - one_less)
 
 
 @part_of_kernel
 def _mark(marked: Any, to: int, i: int, before: Any, j: int, wide_e: Any, wide_mark: Any, width: int) -> None:
     """Go from B_j to B_{j+1}."""
     for k in range(width):
-        one_less, place = marked[i, k], np.uint64(k + LANES)
-        moved = one_less + wide_e[k] * (marked[i, place] - one_less)
-        marked[to, place] = moved + wide_mark[k] * before[j, place]
+        one_less, next_k = marked[i, k], np.uint64(k + LANES)
+        moved = one_less + wide_e[k] * (marked[i, next_k] - one_less)
+        marked[to, next_k] = moved + wide_mark[k] * before[j, next_k]
 
 
 @part_of_kernel
@@ -252,12 +252,14 @@ def _turn_back(after: Any, here: int, ahead: int, wide_e: Any, width: int) -> No
 
 
 @part_of_one_kernel
-def _add_inner(found: Any, i: int, own: Any, j: int, before: Any, after: Any, ahead: int, width: int) -> None:
+def _add_inner(
+    expected: Any, i: int, own: Any, j: int, before: Any, after: Any, ahead: int, width: int
+) -> None:
     """Add y e <A_j, R_{j+1}>."""
     for c in range(0, width, LANES):
         for lane in range(LANES):
             k = np.uint64(c + lane)
-            found[i, lane] += own[j, lane] * before[j, np.uint64(c + LANES + lane)] * after[ahead, k]
+            expected[i, lane] += own[j, lane] * before[j, np.uint64(c + LANES + lane)] * after[ahead, k]
 
 
 @part_of_kernel
@@ -266,10 +268,10 @@ def _turn(
 ) -> None:
     """Go from R_{j+1} to R_j and add B_j[c] (R_{j+1}[c] - R_{j+1}[c+1]); or the same for Z and A."""
     for k in range(width):
-        place = np.uint64(k + LANES)
-        one_more = after[ahead, place]
+        next_k = np.uint64(k + LANES)
+        one_more = after[ahead, next_k]
         less = after[ahead, k] - one_more
-        change[k] += marked[j, place] * less
+        change[k] += marked[j, next_k] * less
         after[here, k] = one_more + wide_e[k] * less
 
 
@@ -293,15 +295,15 @@ def _add_marks(
 
 
 @part_of_kernel
-def _add_gradient(found: Any, y: Any, own: Any, j: int, direct: Any, change: Any, width: int) -> None:
-    """Add up the terms of an item over the counts, and forget them."""
+def _add_gradient(slopes: Any, y: Any, own: Any, j: int, direct: Any, change: Any, width: int) -> None:
+    """Add up the terms of an item over the counts, and clear them."""
     for k in range(width - LANES):
         direct[np.uint64(k + LANES)] += direct[k]
     for k in range(width - LANES):
         change[np.uint64(k + LANES)] += change[k]
     for lane in range(LANES):
         last = np.uint64(width - LANES + lane)
-        found[j, lane] += direct[last] - direct[last] * y[j, lane] - own[j, lane] * change[last]
+        slopes[j, lane] += direct[last] - direct[last] * y[j, lane] - own[j, lane] * change[last]
     for k in range(width):
         direct[k] = 0
     for k in range(width):

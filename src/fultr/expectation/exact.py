@@ -77,30 +77,32 @@ NUMBERS: dict[Accuracy, type[np.floating[Any]]] = {"single": np.float32, "double
 
 def exact_values(problems: Problems, tables: Array, accuracy: Accuracy = "single") -> Array:
     """Return E[f(rank d)], functions x rows, for position weights (functions x positions)."""
-    found = np.empty((tables.shape[0], problems.scores.size))
+    expected = np.empty((tables.shape[0], problems.scores.size))
     for route in choose_routes(tables[:, : problems.longest], accuracy):
-        part = found if len(route.functions) == len(found) else found[list(route.functions)]
-        route.values(problems, part)
-        if part is not found:
-            found[list(route.functions)] = part
-    found[:, problems.rows_alone] = tables[:, :1]
-    return found
+        of_route = expected if len(route.functions) == len(expected) else expected[list(route.functions)]
+        route.values(problems, of_route)
+        if of_route is not expected:
+            expected[list(route.functions)] = of_route
+    expected[:, problems.rows_alone] = tables[:, :1]
+    return expected
 
 
 def exact_value_and_gradient(
     problems: Problems, tables: Array, upstream: Array, accuracy: Accuracy = "single"
 ) -> tuple[Array, Array]:
     """Return V = sum upstream[f, d] E[f(rank d)] of each list, and dV/dh of each row, in one pass."""
-    parts = []
+    of_routes = []
     for route in choose_routes(tables[:, : problems.longest], accuracy):
-        part_value, part = np.zeros(problems.lengths.size), np.zeros(problems.scores.size)
-        known = upstream if len(route.functions) == len(upstream) else upstream[list(route.functions)]
-        route.gradient(problems, for_kernel(known, np.float64), part_value, part)
-        parts.append((part_value, part))
-    value, gradient = parts[0]
-    for part_value, part in parts[1:]:
-        value += part_value
-        gradient += part
+        route_value, route_gradient = np.zeros(problems.lengths.size), np.zeros(problems.scores.size)
+        route_upstream = (
+            upstream if len(route.functions) == len(upstream) else upstream[list(route.functions)]
+        )
+        route.gradient(problems, for_kernel(route_upstream, np.float64), route_value, route_gradient)
+        of_routes.append((route_value, route_gradient))
+    value, gradient = of_routes[0]
+    for route_value, route_gradient in of_routes[1:]:
+        value += route_value
+        gradient += route_gradient
     # an item alone in its list is always first
     alone = problems.rows_alone
     value[problems.lists_alone] = tables[:, 0] @ upstream[:, alone]
@@ -161,7 +163,7 @@ class Route(Protocol):
         """The rows of the tables that it computes."""
         ...
 
-    def values(self, problems: Problems, found: Array) -> None:
+    def values(self, problems: Problems, expected: Array) -> None:
         """Write E[f(rank d)] of its functions."""
         ...
 
@@ -210,23 +212,30 @@ class _LinearRoute:
     start: float
     slope: float
 
-    def values(self, problems: Problems, found: Array) -> None:
+    def values(self, problems: Problems, expected: Array) -> None:
         if self.slope:
             over_threads(
-                rank_values, problems.alike(), problems.threads, problems.scores, problems.offsets, found[0]
+                rank_values,
+                problems.alike(),
+                problems.threads,
+                problems.scores,
+                problems.offsets,
+                expected[0],
             )
         else:
-            found[0] = 1.0
-        found[0] = self.start + self.slope * (found[0] - 1.0)
+            expected[0] = 1.0
+        expected[0] = self.start + self.slope * (expected[0] - 1.0)
 
     def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
-        found = np.empty((1, problems.scores.size))
-        self.values(problems, found)
-        value += np.add.reduceat(upstream[0] * found[0], problems.offsets[:-1])
+        expected = np.empty((1, problems.scores.size))
+        self.values(problems, expected)
+        value += np.add.reduceat(upstream[0] * expected[0], problems.offsets[:-1])
         if self.slope:
-            given = self.slope * upstream[0]
+            scaled_upstream = self.slope * upstream[0]
             lists, threads = problems.alike(), problems.threads
-            over_threads(rank_gradient, lists, threads, problems.scores, problems.offsets, given, gradient)
+            over_threads(
+                rank_gradient, lists, threads, problems.scores, problems.offsets, scaled_upstream, gradient
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,11 +249,11 @@ class _ExponentialRoute:
     def of(cls, functions: tuple[int, ...], fit: Exponentials) -> _ExponentialRoute:
         nodes, coefficients = fit.nodes.astype(np.float32), fit.coefficients.astype(np.float32)
         # what the sums make of the first two positions, so that all of it is the same function
-        ends = (fit.coefficients @ fit.nodes**place for place in (0, 1))
+        ends = (fit.coefficients @ fit.nodes**exponent for exponent in (0, 1))
         return cls(functions, (nodes, (1 - fit.nodes).astype(np.float32), coefficients, *ends))
 
-    def values(self, problems: Problems, found: Array) -> None:
-        self._run(short_list_values, long_list_values, problems, found)
+    def values(self, problems: Problems, expected: Array) -> None:
+        self._run(short_list_values, long_list_values, problems, expected)
 
     def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
         self._run(short_list_gradient, long_list_gradient, problems, upstream, value, gradient)
@@ -289,10 +298,10 @@ class _CountingRoute:
         phases = math.ceil(2 * OCTAVE / counting_step(self.tables.shape[1], self.accuracy) - 1e-9)
         return 2 * OCTAVE / phases, left, right, phases, never
 
-    def values(self, problems: Problems, found: Array) -> None:
+    def values(self, problems: Problems, expected: Array) -> None:
         # in double at any accuracy: to compile it once more for float32 takes longer than most will ever gain
-        self._run(counted_values, wide_counted_values, np.float64, problems, found)
-        found += self.constants[:, None]
+        self._run(counted_values, wide_counted_values, np.float64, problems, expected)
+        expected += self.constants[:, None]
 
     def gradient(self, problems: Problems, upstream: Array, value: Array, gradient: Array) -> None:
         number = NUMBERS[self.accuracy]

@@ -47,10 +47,10 @@ def _fit(content: bytes, shape: tuple[int, int], tolerance: float) -> Exponentia
     scale = np.maximum(np.abs(tables).max(axis=1), np.finfo(np.float64).tiny)
     scaled = tables / scale[:, None]
     for nodes in range(1, min(MOST_NODES, tables.shape[1]) + 1):
-        found = _fit_with(scaled, nodes)
-        if found.error <= tolerance and np.abs(found.coefficients).max() <= LARGEST_COEFFICIENT:
-            return Exponentials(found.nodes, found.coefficients * scale[:, None], found.error)
-        if nodes > 3 and found.error > 0.05:
+        fit = _fit_with(scaled, nodes)
+        if fit.error <= tolerance and np.abs(fit.coefficients).max() <= LARGEST_COEFFICIENT:
+            return Exponentials(fit.nodes, fit.coefficients * scale[:, None], fit.error)
+        if nodes > 3 and fit.error > 0.05:
             return None  # no mixture of exponentials: more nodes would not make it one
     return None
 

@@ -52,12 +52,12 @@ def prepared(scores: Any, offsets: Any, lists: Any, step: Any, left: Any, right:
     for lane in range(lists.size):
         row, stop = offsets[lists[lane]], offsets[lists[lane] + 1]
         highest, lowest = scores[row], scores[row]
-        for place in range(row, stop):
-            highest, lowest = max(highest, scores[place]), min(lowest, scores[place])
+        for item in range(row, stop):
+            highest, lowest = max(highest, scores[item]), min(lowest, scores[item])
         total[lane] = 0.0
-        for place in range(row, stop):
-            w = math.exp(scores[place] - highest)
-            weight[place - row, lane] = w
+        for item in range(row, stop):
+            w = math.exp(scores[item] - highest)
+            weight[item - row, lane] = w
             total[lane] += w
         u = -math.log(total[lane]) - left
         start[lane] = math.exp(u)
@@ -111,23 +111,23 @@ def advance(y_next: Any, e_next: Any, phase: Any, y: Any, e: Any, own: Any, octa
 
 @part_of_kernel
 def falling_order(scores: Any) -> Any:
-    """Return the places of the scores from the highest to the lowest, ties as they come."""
+    """Return the indices of the scores from the highest to the lowest, ties as they come."""
     # numpy's own sort would take four times as long to compile
     size = scores.size
     order, merged = row_of_zeros(size, np.int64), row_of_zeros(size, np.int64)
-    for place in range(size):
-        order[place] = place
+    for index in range(size):
+        order[index] = index
     width = 1
     while width < size:
         for start in range(0, size, 2 * width):
             middle, stop = min(start + width, size), min(start + 2 * width, size)
             left, right = start, middle
-            for place in range(start, stop):
+            for index in range(start, stop):
                 if left < middle and (right == stop or scores[order[left]] >= scores[order[right]]):
-                    merged[place] = order[left]
+                    merged[index] = order[left]
                     left += 1
                 else:
-                    merged[place] = order[right]
+                    merged[index] = order[right]
                     right += 1
         order, merged = merged, order
         width *= 2
@@ -168,13 +168,13 @@ def tail_change(w: Any, total: Any, first: Any, crossed: Any, all_crossed: Any, 
     the sum of w_d times the latter over the list.
     """
     others = total - w
-    part = w * first * s1 - w * s2 * (w * first + others * crossed)
-    return part, first * w * s1 - s2 * w * (2 * first * w + others * crossed + all_crossed - crossed * w)
+    term = w * first * s1 - w * s2 * (w * first + others * crossed)
+    return term, first * w * s1 - s2 * w * (2 * first * w + others * crossed + all_crossed - crossed * w)
 
 
 @part_of_kernel
 def add_tails(
-    found: Any,
+    slopes: Any,
     whole: Any,
     weight: Any,
     total: Any,
@@ -205,26 +205,29 @@ def add_tails(
         for lane in range(LANES):
             s1, s2 = once * start[lane], twice * start[lane] * start[lane]
             a1, a12 = first_alpha[j, lane], crossed_alpha[j, lane]
-            part, slope = tail_change(weight[j, lane], total[lane], a1, a12, all_crossed[lane], s1, s2)
-            whole[lane] += part
-            found[j, lane] += slope
+            term, slope = tail_change(weight[j, lane], total[lane], a1, a12, all_crossed[lane], s1, s2)
+            whole[lane] += term
+            slopes[j, lane] += slope
 
 
 @part_of_kernel
 def add_tail(
-    found: Any, weight: Any, total: Any, s1: Any, s2: Any, alpha: Any, first: Any, second: Any
+    slopes: Any, weight: Any, total: Any, s1: Any, s2: Any, alpha: Any, first: Any, second: Any
 ) -> float:
     """Add to the gradient of one list what lies before the first time node, and return its part of V."""
-    first_alpha, crossed_alpha = row_of_zeros(found.size, found.dtype), row_of_zeros(found.size, found.dtype)
+    first_alpha, crossed_alpha = (
+        row_of_zeros(slopes.size, slopes.dtype),
+        row_of_zeros(slopes.size, slopes.dtype),
+    )
     all_crossed, whole = 0.0, 0.0
     for f in range(first.size):
-        for j in range(found.size):
+        for j in range(slopes.size):
             first_alpha[j] += alpha[f, j] * first[f]
             crossed_alpha[j] += alpha[f, j] * (first[f] - second[f])
-    for j in range(found.size):
+    for j in range(slopes.size):
         all_crossed += crossed_alpha[j] * weight[j]
-    for j in range(found.size):
-        part, slope = tail_change(weight[j], total, first_alpha[j], crossed_alpha[j], all_crossed, s1, s2)
-        whole += part
-        found[j] += slope
+    for j in range(slopes.size):
+        term, slope = tail_change(weight[j], total, first_alpha[j], crossed_alpha[j], all_crossed, s1, s2)
+        whole += term
+        slopes[j] += slope
     return whole

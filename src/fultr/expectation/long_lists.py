@@ -68,25 +68,27 @@ def _run(
     for which in problems:
         row, length = offsets[which], offsets[which + 1] - offsets[which]
         order, h, weight, total = below_highest(scores[row : row + length])
-        known = rows_of_zeros(functions if differentiate else 0, length, scores.dtype)
+        item_upstream = rows_of_zeros(functions if differentiate else 0, length, scores.dtype)
         alpha = rows_of_zeros(count if differentiate else 0, length, nodes.dtype)
-        for f in range(known.shape[0]):
+        for f in range(item_upstream.shape[0]):
             for j in range(length):
-                known[f, j] = upstream[f, row + order[j]]
+                item_upstream[f, j] = upstream[f, row + order[j]]
                 for m in range(count):
-                    alpha[m, j] += known[f, j] * coefficients[f, m]
+                    alpha[m, j] += item_upstream[f, j] * coefficients[f, m]
         expected = rows_of_zeros(0 if differentiate else functions, length, nodes.dtype)
         slopes = row_of_zeros(length, nodes.dtype)
         whole = _follow(h, total, grid, sums, alpha, expected, slopes)
         start = math.exp(-left) / total
         s1, s2 = once * start, twice * start**2
         if differentiate:
-            found = row_of_zeros(length, scores.dtype)
+            list_slopes = row_of_zeros(length, scores.dtype)
             for j in range(length):
-                found[j] = slopes[j]
-            value[which] = step * (whole + add_tail(found, weight, total, s1, s2, known, first, second))
+                list_slopes[j] = slopes[j]
+            value[which] = step * (
+                whole + add_tail(list_slopes, weight, total, s1, s2, item_upstream, first, second)
+            )
             for j in range(length):
-                gradient[row + order[j]] = step * found[j]
+                gradient[row + order[j]] = step * list_slopes[j]
         for f in range(expected.shape[0]):
             for j in range(length):
                 tail = tail_value(weight[j], total, first[f], second[f], s1, s2)
@@ -197,16 +199,16 @@ def _dot(left: Any, right: Any, start: int, stop: int) -> Any:
 
 
 @part_of_one_kernel
-def _add_scaled(found: Any, share: Any, factor: float, start: int, stop: int) -> None:
+def _add_scaled(expected: Any, share: Any, factor: float, start: int, stop: int) -> None:
     for j in range(start, stop):
-        found[j] += factor * share[j]
+        expected[j] += factor * share[j]
 
 
 @part_of_one_kernel
 def _add_gradient(
-    found: Any, y: Any, share: Any, alpha: Any, typed: Any, rest: Any, start: int, stop: int
+    slopes: Any, y: Any, share: Any, alpha: Any, typed: Any, rest: Any, start: int, stop: int
 ) -> None:
     product, sum_own, one = typed[0], typed[1], typed[2]
     for j in range(start, stop):
-        part, a = share[j], alpha[j]
-        found[j] += product * part * (a * (one - y[j]) - rest * (sum_own - a * part))
+        item_share, a = share[j], alpha[j]
+        slopes[j] += product * item_share * (a * (one - y[j]) - rest * (sum_own - a * item_share))

@@ -77,15 +77,15 @@ def expected_weights(
     if estimator != "exact":
         # rankings are drawn and walked through on the CPU, whatever the scores are on
         drawn = run_sampled(flat.to("cpu"), weights, starts, estimator, samples, seed)
-        found = drawn.to(scores.device)
+        expected = drawn.to(scores.device)
     elif scores.device.type == "cpu":
-        found = run_exact(flat, weights, starts, accuracy)
+        expected = run_exact(flat, weights, starts, accuracy)
     else:
-        found = plain_expected_weights(flat, weights, starts, accuracy)
+        expected = plain_expected_weights(flat, weights, starts, accuracy)
     if flat.numel() == scores.numel():
-        return found.reshape(weights.shape[0], *scores.shape)
-    filled = found.new_zeros(weights.shape[0], scores.numel())
-    return filled.index_copy(1, places, found).reshape(weights.shape[0], *scores.shape)
+        return expected.reshape(weights.shape[0], *scores.shape)
+    filled = expected.new_zeros(weights.shape[0], scores.numel())
+    return filled.index_copy(1, places, expected).reshape(weights.shape[0], *scores.shape)
 
 
 def value_and_gradient(
@@ -101,23 +101,25 @@ def value_and_gradient(
     pass. Scores are (configurations..., rows), and so is the gradient; V is (configurations..., lists), and
     item weights are (functions, rows) or (functions, configurations..., rows).
     """
-    given = np.asarray(scores, dtype=np.float64)
-    weights, rows = position_weights(tables), given.shape[-1]
+    score_array = np.asarray(scores, dtype=np.float64)
+    weights, rows = position_weights(tables), score_array.shape[-1]
     starts = _as_offsets(offsets, rows)
     _check_list_length(starts, weights)
-    known = np.asarray(item_weights, dtype=np.float64)
-    upstream, shape = known, (weights.shape[0], *given.shape)
-    if known.shape != shape:
-        gaps = [1] * (given.ndim - known.ndim + 1)
-        upstream = np.broadcast_to(known.reshape(known.shape[0], *gaps, *known.shape[1:]), shape)
-    tiled = tiled_offsets(starts, given.size // max(rows, 1))
+    item_array = np.asarray(item_weights, dtype=np.float64)
+    upstream, shape = item_array, (weights.shape[0], *score_array.shape)
+    if item_array.shape != shape:
+        gaps = [1] * (score_array.ndim - item_array.ndim + 1)
+        upstream = np.broadcast_to(
+            item_array.reshape(item_array.shape[0], *gaps, *item_array.shape[1:]), shape
+        )
+    tiled = tiled_offsets(starts, score_array.size // max(rows, 1))
     value, gradient = exact_value_and_gradient(
-        Problems.of(given.reshape(-1), tiled),
+        Problems.of(score_array.reshape(-1), tiled),
         weights,
         np.ascontiguousarray(upstream.reshape(weights.shape[0], -1)),
         accuracy,
     )
-    return value.reshape(*given.shape[:-1], starts.size - 1), gradient.reshape(given.shape)
+    return value.reshape(*score_array.shape[:-1], starts.size - 1), gradient.reshape(score_array.shape)
 
 
 def expected_position_weights(
@@ -146,13 +148,13 @@ def expected_position_weights(
     >>> expected_position_weights([[2.0, 0.0, 0.0]], [1.0, 0.0, 0.0]).round(4).tolist()  # the softmax
     [[0.787, 0.1065, 0.1065]]
     """
-    given = np.asarray(scores, dtype=np.float64)
+    score_array = np.asarray(scores, dtype=np.float64)
     tables = np.asarray(weights, dtype=np.float64)
-    padded = torch.tensor(np.atleast_2d(given))
+    padded = torch.tensor(np.atleast_2d(score_array))
     size = None if lengths is None else np.atleast_1d(np.asarray(lengths))
-    found = expected_weights(padded, np.atleast_2d(tables), lengths=size, accuracy=accuracy).numpy()
-    found = found.reshape(found.shape[0], *given.shape)
-    return np.asarray(found if tables.ndim > 1 else found[0])
+    expected = expected_weights(padded, np.atleast_2d(tables), lengths=size, accuracy=accuracy).numpy()
+    expected = expected.reshape(expected.shape[0], *score_array.shape)
+    return np.asarray(expected if tables.ndim > 1 else expected[0])
 
 
 class _Exact(torch.autograd.Function):
@@ -165,8 +167,8 @@ class _Exact(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        known = np.ascontiguousarray(_numbers(upstream[0]))
-        gradient = exact_value_and_gradient(ctx.problems, ctx.tables, known, ctx.accuracy)[1]
+        upstream_array = np.ascontiguousarray(_numbers(upstream[0]))
+        gradient = exact_value_and_gradient(ctx.problems, ctx.tables, upstream_array, ctx.accuracy)[1]
         return torch.from_numpy(gradient).to(upstream[0].dtype), None, None, None
 
 
@@ -192,8 +194,8 @@ class _Sampled(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         (scores,) = ctx.saved_tensors
         estimate = reinforce_gradient if ctx.estimator == "reinforce" else plrank_gradient
-        given = np.ascontiguousarray(_numbers(upstream[0]))
-        gradient = estimate(_numbers(scores), ctx.offsets, ctx.tables, given, ctx.order)
+        upstream_array = np.ascontiguousarray(_numbers(upstream[0]))
+        gradient = estimate(_numbers(scores), ctx.offsets, ctx.tables, upstream_array, ctx.order)
         return torch.from_numpy(gradient).to(scores.dtype), None, None, None, None, None
 
 

@@ -39,13 +39,13 @@ def plain_expected_weights(
     race = _Race(padded, longest, accuracy)
     if fit is not None:
         nodes, mixed = torch.from_numpy(fit.nodes).to(scores), torch.from_numpy(fit.coefficients).to(scores)
-        found = race.exponential(nodes, mixed)
+        expected = race.exponential(nodes, mixed)
     else:
-        found = race.counting(weights)
-    found = found + race.before_first_node(weights)
+        expected = race.counting(weights)
+    expected = expected + race.before_first_node(weights)
     alone = (torch.from_numpy(lengths).to(scores.device) == 1)[:, None]
-    found = torch.where(alone, weights[:, :1, None] + 0 * padded.nan_to_num(neginf=0.0), found)
-    return found[:, mask]
+    expected = torch.where(alone, weights[:, :1, None] + 0 * padded.nan_to_num(neginf=0.0), expected)
+    return expected[:, mask]
 
 
 class _Race:
@@ -56,9 +56,9 @@ class _Race:
         _, _, left, right, _ = COUNTING_GRIDS[accuracy]
         self.weight = scores.exp()
         self.total = self.weight.sum(dim=1, keepdim=True)
-        known = scores.detach()
-        first = -known.exp().sum(dim=1).log() - left
-        lowest = known.masked_fill(known.isinf(), 0.0).min(dim=1).values
+        detached = scores.detach()
+        first = -detached.exp().sum(dim=1).log() - left
+        lowest = detached.masked_fill(detached.isinf(), 0.0).min(dim=1).values
         times = math.ceil(float(((right - lowest - first) / self.step).max())) + 1
         self.start = first.exp()[:, None]
         nodes = first[:, None] + self.step * torch.arange(times, device=scores.device, dtype=scores.dtype)
@@ -82,13 +82,13 @@ class _Race:
             stays = self.waiting[:, :, j, None]
             before.append(stays * before[-1] + (1 - stays) * pad(before[-1], (1, -1)))
         after = weights[:, None, None, :].expand(-1, lists, times, -1)
-        found = []
+        by_item = []
         for j in reversed(range(items)):
             expected = torch.einsum("ltk,fltk->flt", before[j], after)
-            found.append(self.step * (self.own[:, :, j] * expected).sum(dim=2))
+            by_item.append(self.step * (self.own[:, :, j] * expected).sum(dim=2))
             stays = self.waiting[:, :, j, None]
             after = stays * after + (1 - stays) * pad(after, (-1, 1))
-        return torch.stack(found[::-1], dim=2)
+        return torch.stack(by_item[::-1], dim=2)
 
     def before_first_node(self, weights: Tensor) -> Tensor:
         """Return what lies before the first time node, to second order in t."""

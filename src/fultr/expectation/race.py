@@ -117,10 +117,10 @@ def levels_and_spreads(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return centred scores, and for each list how far the lowest is below 0."""
     check_scores(scores)
-    given, starts = for_kernel(scores, np.float64), for_kernel(offsets, np.int64)
+    score_array, starts = for_kernel(scores, np.float64), for_kernel(offsets, np.int64)
     levels, spreads = np.empty(scores.size), np.zeros(starts.size - 1)
     threads = 1 + scores.size // WORTH_A_THREAD
-    over_threads(_centre, np.arange(spreads.size), threads, given, starts, levels, spreads)
+    over_threads(_centre, np.arange(spreads.size), threads, score_array, starts, levels, spreads)
     return levels, spreads
 
 

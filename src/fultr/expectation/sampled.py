@@ -149,9 +149,9 @@ def _gradient(
         )
     gradient = np.zeros(rows)
     starts, rankings = for_kernel(offsets, np.int64), np.ascontiguousarray(order, dtype=np.int32)
-    weights, known = for_kernel(tables, np.float64), for_kernel(upstream, np.float64)
+    weights, upstream_array = for_kernel(tables, np.float64), for_kernel(upstream, np.float64)
     levels = centred_scores(scores, offsets)
-    _over_lists(kernel, rankings, starts, levels, starts, weights, known, rankings, gradient)
+    _over_lists(kernel, rankings, starts, levels, starts, weights, upstream_array, rankings, gradient)
     return gradient
 
 

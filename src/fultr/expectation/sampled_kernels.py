@@ -28,10 +28,10 @@ def values_of_lists(lists: Any, order: Any, offsets: Any, tables: Any, values: A
     for index in lists:
         start, stop = offsets[index], offsets[index + 1]
         for sample in range(samples):
-            for place in range(stop - start):
-                row = start + order[sample, start + place]
+            for position in range(stop - start):
+                row = start + order[sample, start + position]
                 for function in range(tables.shape[0]):
-                    values[function, row] += tables[function, place]
+                    values[function, row] += tables[function, position]
         for function in range(tables.shape[0]):
             for row in range(start, stop):
                 values[function, row] /= samples
@@ -78,17 +78,17 @@ def _reinforce(levels: Any, start: int, tables: Any, upstream: Any, order: Any, 
         _walk(masses, in_logarithms, ranking, length, chance, kept)
         advantage = (rewards[sample] - baseline) / divisor
         passed = 0.0
-        for place in range(length):
-            passed = passed * kept[place] + 1.0
-            gradient[ranking[place]] += advantage * (1.0 - chance[place] * passed)
+        for position in range(length):
+            passed = passed * kept[position] + 1.0
+            gradient[ranking[position]] += advantage * (1.0 - chance[position] * passed)
 
 
 @part_of_one_kernel
 def _reward(ranking: Any, start: int, tables: Any, upstream: Any) -> Any:
     reward = 0.0
     for function in range(tables.shape[0]):
-        for place in range(ranking.size):
-            reward += upstream[function, start + ranking[place]] * tables[function, place]
+        for position in range(ranking.size):
+            reward += upstream[function, start + ranking[position]] * tables[function, position]
     return reward
 
 
@@ -102,24 +102,24 @@ def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order
     for sample in range(samples):
         ranking = order[sample, start : start + length]
         _walk(masses, in_logarithms, ranking, cut, chance, kept)
-        for place in range(cut - 1, -1, -1):
+        for position in range(cut - 1, -1, -1):
             reward = 0.0
             for function in range(functions):
-                reward += upstream[function, start + ranking[place]] * tables[function, place]
-            to_come[place] = to_come[place + 1] + reward
+                reward += upstream[function, start + ranking[position]] * tables[function, position]
+            to_come[position] = to_come[position + 1] + reward
         for function in range(functions):
             own_sum[function] = 0.0
         reward_sum = 0.0  # X of the rewards to come PR_k
-        for place in range(length):
-            if place < cut:
-                reward_sum = reward_sum * kept[place] + to_come[place]
+        for position in range(length):
+            if position < cut:
+                reward_sum = reward_sum * kept[position] + to_come[position]
                 for function in range(functions):
-                    own_sum[function] = own_sum[function] * kept[place] + tables[function, place]
+                    own_sum[function] = own_sum[function] * kept[position] + tables[function, position]
             own = 0.0
             for function in range(functions):
-                own += upstream[function, start + ranking[place]] * own_sum[function]
-            after = to_come[place + 1] if place < cut else 0.0
-            gradient[ranking[place]] += after + chance[place] * (own - reward_sum)
+                own += upstream[function, start + ranking[position]] * own_sum[function]
+            after = to_come[position + 1] if position < cut else 0.0
+            gradient[ranking[position]] += after + chance[position] * (own - reward_sum)
     for item in range(length):
         gradient[item] /= samples
 
@@ -127,10 +127,10 @@ def _plrank(levels: Any, start: int, cut: int, tables: Any, upstream: Any, order
 @part_of_one_kernel
 def _last_weighted_position(tables: Any, length: int) -> int:
     """Find the last position of a list of this length at which any weight is not 0."""
-    for place in range(length - 1, -1, -1):
+    for position in range(length - 1, -1, -1):
         for function in range(tables.shape[0]):
-            if tables[function, place] != 0.0:
-                return place + 1
+            if tables[function, position] != 0.0:
+                return position + 1
     return 0
 
 
@@ -155,29 +155,29 @@ def _walk(masses: Any, in_logarithms: bool, ranking: Any, cut: int, chance: Any,
         _walk_in_logarithms(masses, ranking, cut, chance, kept)
         return
     left = 0.0
-    for place in range(ranking.size - 1, -1, -1):
-        left += masses[ranking[place]]
-        kept[place] = left
+    for position in range(ranking.size - 1, -1, -1):
+        left += masses[ranking[position]]
+        kept[position] = left
     inverse = 0.0
-    for place in range(ranking.size):
-        if place < cut:
-            left = kept[place]
-            kept[place] = left * inverse
+    for position in range(ranking.size):
+        if position < cut:
+            left = kept[position]
+            kept[position] = left * inverse
             inverse = 1.0 / left
-        chance[place] = masses[ranking[place]] * inverse
+        chance[position] = masses[ranking[position]] * inverse
 
 
 @part_of_one_kernel
 def _walk_in_logarithms(levels: Any, ranking: Any, cut: int, chance: Any, kept: Any) -> None:
     left = -np.inf
-    for place in range(ranking.size - 1, -1, -1):
-        level = levels[ranking[place]]
+    for position in range(ranking.size - 1, -1, -1):
+        level = levels[ranking[position]]
         left = max(left, level) + np.log1p(np.exp(-abs(left - level)))
-        kept[place] = left
+        kept[position] = left
     before = np.inf
-    for place in range(ranking.size):
-        if place < cut:
-            left = kept[place]
-            kept[place] = np.exp(left - before)
+    for position in range(ranking.size):
+        if position < cut:
+            left = kept[position]
+            kept[position] = np.exp(left - before)
             before = left
-        chance[place] = np.exp(levels[ranking[place]] - before)
+        chance[position] = np.exp(levels[ranking[position]] - before)

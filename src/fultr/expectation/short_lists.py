@@ -40,7 +40,7 @@ def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums:
         weight, total, start, length, times = prepared(scores, offsets, lists, step, left, right)
         y_next, e_next = first_rates(weight, start, octaves, octaves)
         y, e, own, share = _room(length, number)
-        found = rows_of_zeros(functions * length, LANES, number)
+        expected = rows_of_zeros(functions * length, LANES, number)
         product = row_of_zeros(LANES, number)
         for _ in range(times):
             advance(y_next, e_next, phase, y, e, own, octaves)
@@ -48,14 +48,14 @@ def short_list_values(problems: Any, scores: Any, offsets: Any, grid: Any, sums:
                 _products(product, e, nodes[m], rests[m])
                 _shares(share, own, e, nodes[m], rests[m])
                 for f in range(functions):
-                    _add_values(found, f * length, share, product, coefficients[f, m])
+                    _add_values(expected, f * length, share, product, coefficients[f, m])
         for lane in range(lists.size):
             row = offsets[lists[lane]]
             s1, s2 = once * start[lane], twice * start[lane] ** 2
             for j in range(offsets[lists[lane] + 1] - row):
                 for f in range(functions):
                     tail = tail_value(weight[j, lane], total[lane], first[f], second[f], s1, s2)
-                    values[f, row + j] = step * (found[f * length + j, lane] + tail)
+                    values[f, row + j] = step * (expected[f * length + j, lane] + tail)
 
 
 @compiled_fused
@@ -76,7 +76,7 @@ def short_list_gradient(
         y_next, e_next = first_rates(weight, start, octaves, octaves)
         y, e, own, share = _room(length, number)
         alpha = _alphas(offsets, lists, length, upstream, coefficients)
-        found = rows_of_zeros(length, LANES, number)
+        slopes = rows_of_zeros(length, LANES, number)
         product, sum_own = row_of_zeros(LANES, number), row_of_zeros(LANES, number)
         whole = row_of_zeros(LANES, scores.dtype)
         for _ in range(times):
@@ -87,14 +87,14 @@ def short_list_gradient(
                 _sum_own(sum_own, share, alpha, m * length)
                 for lane in range(LANES):
                     whole[lane] += product[lane] * sum_own[lane]
-                _add_gradient(found, y, share, alpha, m * length, product, sum_own, rests[m], one)
+                _add_gradient(slopes, y, share, alpha, m * length, product, sum_own, rests[m], one)
         # of s^(k-1), the first is 1, and the second less by 1 - s
-        add_tails(found, whole, weight, total, start, step, alpha, ones, rests)
+        add_tails(slopes, whole, weight, total, start, step, alpha, ones, rests)
         for lane in range(lists.size):
             row = offsets[lists[lane]]
             value[lists[lane]] = step * whole[lane]
             for j in range(offsets[lists[lane] + 1] - row):
-                gradient[row + j] = step * found[j, lane]
+                gradient[row + j] = step * slopes[j, lane]
 
 
 @part_of_kernel
@@ -142,10 +142,10 @@ def _shares(share: Any, own: Any, e: Any, node: Any, rest: Any) -> None:
 
 
 @part_of_one_kernel
-def _add_values(found: Any, start: int, share: Any, product: Any, coefficient: Any) -> None:
+def _add_values(expected: Any, start: int, share: Any, product: Any, coefficient: Any) -> None:
     for j in range(share.shape[0]):
         for lane in range(LANES):
-            found[start + j, lane] += coefficient * product[lane] * share[j, lane]
+            expected[start + j, lane] += coefficient * product[lane] * share[j, lane]
 
 
 @part_of_kernel
@@ -160,10 +160,10 @@ def _sum_own(sum_own: Any, share: Any, alpha: Any, start: int) -> None:
 
 @part_of_kernel
 def _add_gradient(
-    found: Any, y: Any, share: Any, alpha: Any, start: int, product: Any, sum_own: Any, rest: Any, one: Any
+    slopes: Any, y: Any, share: Any, alpha: Any, start: int, product: Any, sum_own: Any, rest: Any, one: Any
 ) -> None:
     for j in range(y.shape[0]):
         for lane in range(LANES):
-            part, a = share[j, lane], alpha[start + j, lane]
-            change = a * (one - y[j, lane]) - rest * (sum_own[lane] - a * part)
-            found[j, lane] += product[lane] * part * change
+            item_share, a = share[j, lane], alpha[start + j, lane]
+            change = a * (one - y[j, lane]) - rest * (sum_own[lane] - a * item_share)
+            slopes[j, lane] += product[lane] * item_share * change

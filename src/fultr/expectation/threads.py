@@ -37,11 +37,11 @@ def over_threads(
         return
     blocks, shares = -(-lists.size // LANES), SHARES * threads
     cuts = [LANES * (blocks * number // shares) for number in range(1, shares)]
-    waiting = iter([part for part in reversed(np.split(lists, cuts)) if part.size])
+    waiting = iter([chunk for chunk in reversed(np.split(lists, cuts)) if chunk.size])
 
     def work() -> None:
-        for part in waiting:
-            kernel(part, *arguments)
+        for chunk in waiting:
+            kernel(chunk, *arguments)
 
     others = [_pool(threads).submit(work) for _ in range(threads - 1)]
     work()

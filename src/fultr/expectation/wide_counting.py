@@ -68,14 +68,14 @@ def _run(
             for j in range(length):
                 alpha[f, j] = upstream[f, row + order[j]]
         expected = rows_of_zeros(0 if differentiate else functions, length, scores.dtype)
-        found = row_of_zeros(length, scores.dtype)
-        whole = _follow(h, total, grid, tables, alpha, expected, found)
+        slopes = row_of_zeros(length, scores.dtype)
+        whole = _follow(h, total, grid, tables, alpha, expected, slopes)
         start = math.exp(-left) / total
         s1, s2 = once * start, twice * start**2
         if differentiate:
-            value[which] = step * (whole + add_tail(found, weight, total, s1, s2, alpha, first, second))
+            value[which] = step * (whole + add_tail(slopes, weight, total, s1, s2, alpha, first, second))
             for j in range(length):
-                gradient[row + order[j]] = step * found[j]
+                gradient[row + order[j]] = step * slopes[j]
         for f in range(expected.shape[0]):
             for j in range(length):
                 tail = tail_value(weight[j], total, first[f], second[f], s1, s2)

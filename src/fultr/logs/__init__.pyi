@@ -1,15 +1,9 @@
-from .aggregated import (
-    AGGREGATED,
-    ASSUMPTION,
-    COUNT_COLUMNS,
-    OPTIONAL_COUNT_COLUMNS,
-    read_aggregated_log,
-    write_aggregated_log,
-)
+from .aggregated import AGGREGATED, ASSUMPTION, COUNT_COLUMNS, OPTIONAL_COUNT_COLUMNS, read_aggregated_log
+from .events import first_table, is_events
 from .features import choose_features, is_numbered, with_features
 from .frames import categories_among, features_of_policies
 from .inspection import Finding, inspect_columns, inspect_dataset, inspect_log
-from .lightgbm import lightgbm_table, write_lightgbm_log
+from .lightgbm import lightgbm_table
 from .metadata import LOG
 from .nested import nested_table
 from .reading import LogOptions, OpenedLog, count, read_impressions, read_log
@@ -35,9 +29,11 @@ __all__ = [
     "choose_features",
     "count",
     "features_of_policies",
+    "first_table",
     "inspect_columns",
     "inspect_dataset",
     "inspect_log",
+    "is_events",
     "is_numbered",
     "items_file",
     "lightgbm_table",
@@ -48,7 +44,5 @@ __all__ = [
     "split_log",
     "ubi_table",
     "with_features",
-    "write_aggregated_log",
-    "write_lightgbm_log",
     "write_log",
 ]

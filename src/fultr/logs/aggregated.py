@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from fultr.data.click_log import ClickLog
 from fultr.data.columns import integers_between, require_columns
-from fultr.data.counts import Counts
-from fultr.data.frames import feature_columns, frame_of_counts
+from fultr.data.counts import LARGEST_COUNT, Counts
 from fultr.data.propensity import NOT_SHOWN
-from fultr.data.table_files import Table, arrow_table, is_csv, write_table
+from fultr.data.table_files import Table
 from fultr.data.tally import ImpressionFacts, Tally
 from fultr.errors import InputError
-from fultr.files import atomic_write
-from fultr.logs.metadata import LOG, LogMetadata
+from fultr.logs.metadata import LOG
 from fultr.logs.reading import LogOptions, OpenedLog, check_names, no_clicks
 from fultr.logs.sources import open_source
 
@@ -33,9 +29,6 @@ OPTIONAL_COUNT_COLUMNS = ("query_impressions", "propensity", "group")
 
 ASSUMPTION = "all documents of a query were candidates in each of its impressions"
 """What has to be assumed, since counts do not say which documents were candidates together."""
-
-LARGEST_COUNT = 1 << 53
-"""Sums of counts below it are exact as floats."""
 
 UNKNOWN_COUNT = -1
 """How many impressions of a list had a click, where counts of documents do not say."""
@@ -64,7 +57,7 @@ def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     """
     check_names(options, "context", "on_repeat")
     source = open_source(source, options.pop("progress", None))
-    table = _one_row_impressions(source, options.pop("columns", None) or {})
+    table = _as_impressions(source, options.pop("columns", None) or {})
     whole = integers_between(0, LARGEST_COUNT - 1, "a count must be an integer, 0 or more")
     counted = ("impressions", "clicks", "query_impressions")
     of_rows = {name: (name, whole) for name in counted if name in table.schema.names}
@@ -75,16 +68,19 @@ def read_aggregated_log(source: Any, **options: Unpack[LogOptions]) -> Counts:
     return replace(log.counts(tally)[0], facts=None, origin=origin)
 
 
-def _one_row_impressions(table: Table, renamed: Mapping[str, str]) -> Table:
+def _as_impressions(table: Table, renamed: Mapping[str, str]) -> Table:
     """Return the table as impressions of one row each: `RowReader` then checks rows and codes ids."""
-    known, present = (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS), [field.name for field in table.own_fields]
+    count_names, present = (
+        (*COUNT_COLUMNS, *OPTIONAL_COUNT_COLUMNS),
+        [field.name for field in table.own_fields],
+    )
     for name in renamed:
-        if name not in known:
-            raise InputError(f"no such column to rename; there are: {', '.join(known)}", column=name)
-    names = {name: renamed.get(name, name) for name in known}
+        if name not in count_names:
+            raise InputError(f"no such column to rename; there are: {', '.join(count_names)}", column=name)
+    names = {name: renamed.get(name, name) for name in count_names}
     require_columns(present, [names[name] for name in (*COUNT_COLUMNS, *renamed)], table.file)
-    kept = {name: name for name in present if name not in renamed.values()}
-    names = kept | {name: column for name, column in names.items() if column in present}
+    other_columns = {name: name for name in present if name not in renamed.values()}
+    names = other_columns | {name: column for name, column in names.items() if column in present}
     one_row = {"impression_id": pa.array, "click": lambda rows: pa.array(np.zeros(rows.size, np.int8))}
     kind = {"kind": LOG} if table.metadata.get("kind") == AGGREGATED else {}
     return replace(
@@ -98,8 +94,10 @@ def _rows(log: OpenedLog) -> pl.DataFrame:
     """Read the rows, check what they say one by one, and leave their features with the collector."""
     blocks: list[pl.DataFrame] = []
     unused = ("impression", "impression_check", "click", "features")
-    for block, part in log.reader.read(lambda block: (block, log.collector.part(block)), blocks.clear):
-        log.collector.add(part)
+    for block, items in log.reader.read(
+        lambda block: (block, log.collector.statements_of(block)), blocks.clear
+    ):
+        log.collector.add(items)
         rows = pl.DataFrame({name: values for name, values in block.items() if name not in unused})
         shown = pl.col("impressions") > 0
         if row := _first(rows, pl.col("clicks") > pl.col("impressions")):
@@ -157,14 +155,14 @@ def _with_sums(log: OpenedLog, rows: pl.DataFrame) -> pl.DataFrame:
     for by in ("position", "document"):
         if row := _first(rows, pl.col(f"impressions_{by}") > pl.col("total")):
             document = log.reader.documents.ids(np.array([row["document"]]))[0]
-            what = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
+            of = f"at position {row['position']}" if by == "position" else f"of document {document!r}"
             said = f"query_impressions says that it had {row['total']}; correct the counts"
             if not is_given:
                 said = (
                     f"{row['total']} impressions had a document at position 1; say how often the query was"
                     " searched for in a column query_impressions"
                 )
-            problem = f"the query has {row[f'impressions_{by}']} impressions {what}, but {said}"
+            problem = f"the query has {row[f'impressions_{by}']} impressions {of}, but {said}"
             raise _query_error(log, problem, row["query"])
     return rows
 
@@ -204,40 +202,3 @@ def _tally(log: OpenedLog) -> Tally:
         {name: table[name].to_numpy() for name in table.columns} for table in (lists, cells, planted, groups)
     ]
     return Tally(tables[0], tables[1], tables[2], tables[3], ImpressionFacts())
-
-
-def write_aggregated_log(log: ClickLog | Counts, path: str | Path) -> None:
-    """Write counts for each query, document and position as a Parquet or CSV table, by the ending of `path`.
-
-    `read_aggregated_log` reads them back. Queries and documents need ids, and each query one list of
-    candidates: the table cannot tell several apart, and `write_counts` can. Planted items are left out, since
-    they are documents of no query, and so is what single impressions told.
-    """
-    counts = log.compact()
-    target, as_csv, data = Path(path), is_csv(path), counts.data
-    if data.query_id is None or data.doc_id is None:
-        missing = "query_id" if data.query_id is None else "doc_id"
-        raise InputError("counts are by query and document, which need ids", file=target, column=missing)
-    if not counts.cells.clicks.any():
-        raise no_clicks(target)
-    several = int((np.bincount(data.query_codes) > 1).sum())
-    if several:
-        problem = (
-            f"{several} queries have several lists of candidates, which such a table cannot tell apart;"
-            " write_counts and `fultr count` keep them apart"
-        )
-        raise InputError(problem, file=target, column="query_id")
-    if counts.context is not None and np.unique(counts.context).size > 1:
-        problem = "such a table has no place for the values of this column; write_counts keeps them"
-        raise InputError(problem, file=target, column=counts.context_name)
-    frame = frame_of_counts(counts).rename({"list_impressions": "query_impressions"})
-    if data.features.shape[1]:
-        index = pl.struct("list", "doc_id").rle_id()  # candidates stand in the order of the rows of the data
-        row = frame.select(index).to_series().to_numpy()
-        features = feature_columns(data, data.features[row], "columns" if as_csv else "list")
-        frame = frame.with_columns(**features)
-    frame = frame.drop("list", counts.context_name, strict=False)
-    about = replace(LogMetadata.of(counts, (), with_features=True), origin={})
-    whole = arrow_table(frame)
-    with atomic_write(target) as temporary:
-        write_table(temporary, whole.schema, {**about.to_dict(), "kind": AGGREGATED}, [whole], as_csv=as_csv)

@@ -120,22 +120,22 @@ def _columns_of_numbers(
     return FeatureColumns(tuple(name for name in fields if name in numbers), by_type=bool(numbers))
 
 
-def wanted_columns(table: Table, wanted: Sequence[str]) -> list[str]:
+def expected_columns(table: Table, expected: Sequence[str]) -> list[str]:
     """Return the columns with the features that a policy knows; or the list column, if it holds them.
 
     They are found by name, as `matching_columns` does; those that are only numbered are the columns that
     `find_features` finds, in their order.
     """
     others = [
-        field.name for field in table.own_fields if field.name not in NO_FEATURES or field.name in wanted
+        field.name for field in table.own_fields if field.name not in NO_FEATURES or field.name in expected
     ]
     bare = {name.removeprefix(FEATURE_PREFIX) for name in others}
-    named = all(name.removeprefix(FEATURE_PREFIX) in bare for name in wanted)
+    named = all(name.removeprefix(FEATURE_PREFIX) in bare for name in expected)
     if not named and LIST_COLUMN in table.schema.names:
         return [LIST_COLUMN]
-    if not named and is_numbered(wanted):
+    if not named and is_numbered(expected):
         others = list(find_features(table, None).names)
-    return [others[column] for column in matching_columns(others, wanted, table.file)]
+    return [others[column] for column in matching_columns(others, expected, table.file)]
 
 
 def _own_name(name: str, present: Collection[str]) -> str:
@@ -168,12 +168,12 @@ def is_numbered(names: Sequence[str]) -> bool:
 
 
 def matching_columns(
-    present: Sequence[str], wanted: Sequence[str], file: str | Path | None = None
+    present: Sequence[str], expected: Sequence[str], file: str | Path | None = None
 ) -> list[int]:
-    """Return where each wanted feature stands among those present.
+    """Return where each expected feature stands among those present.
 
     Features are found by name, with or without `feature_` before it, if both sides have names; features that
-    are just numbered 1, 2, ... are taken in their order, and then there must be as many as are wanted.
+    are just numbered 1, 2, ... are taken in their order, and then there must be as many as are expected.
 
     Examples
     --------
@@ -183,25 +183,25 @@ def matching_columns(
     [0, 1]
     """
     if not present or not is_numbered(present):
-        columns = [_column_of(name, present, wanted, file) for name in wanted]
+        columns = [_column_of(name, present, expected, file) for name in expected]
         if all(name in present for name in columns):
             index_of = {name: index for index, name in enumerate(present)}
             return [index_of[name] for name in columns]
-        if not is_numbered(wanted):
+        if not is_numbered(expected):
             require_columns(present, columns, file)
-    if len(present) != len(wanted):
-        problem = f"the policy was trained on {len(wanted)} features"
+    if len(present) != len(expected):
+        problem = f"the policy was trained on {len(expected)} features"
         raise InputError(problem, file=file, column=LIST_COLUMN, value=len(present))
-    return list(range(len(wanted)))
+    return list(range(len(expected)))
 
 
-def _column_of(name: str, present: Sequence[str], wanted: Sequence[str], file: str | Path | None) -> str:
+def _column_of(name: str, present: Sequence[str], expected: Sequence[str], file: str | Path | None) -> str:
     """Return the column that holds a feature, or the name it should have."""
     bare = name.removeprefix(FEATURE_PREFIX)
     columns = [column for column in (bare, FEATURE_PREFIX + bare) if column in present]
-    if len(columns) == 1 and columns[0] not in wanted:
+    if len(columns) == 1 and columns[0] not in expected:
         return columns[0]
-    if len(columns) == 2 and not set(columns) <= set(wanted):
+    if len(columns) == 2 and not set(columns) <= set(expected):
         both = "' and '".join(columns)
         problem = f"'{both}' both could be this feature of the policy; leave one of them out"
         raise InputError(problem, file=file, column=name)
@@ -210,10 +210,10 @@ def _column_of(name: str, present: Sequence[str], wanted: Sequence[str], file: s
 
 
 def with_features(
-    data: RankingDataset, wanted: Sequence[str], file: str | Path | None = None
+    data: RankingDataset, expected: Sequence[str], file: str | Path | None = None
 ) -> RankingDataset:
-    """Return data with the wanted features in their order, as `matching_columns` finds them."""
-    return _with_columns(data, matching_columns(data.feature_names, wanted, file))
+    """Return data with the expected features in their order, as `matching_columns` finds them."""
+    return _with_columns(data, matching_columns(data.feature_names, expected, file))
 
 
 def _with_columns(data: RankingDataset, columns: list[int]) -> RankingDataset:

@@ -23,7 +23,7 @@ from fultr.data.dataset import RankingDataset
 from fultr.data.dataset_files import KIND, label_of, labelled_dataset, lists_of
 from fultr.data.table_files import Table, table_of
 from fultr.errors import InputError
-from fultr.logs.features import ALIASES, wanted_columns, with_features
+from fultr.logs.features import ALIASES, expected_columns, with_features
 from fultr.logs.metadata import ITEMS, LOG
 from fultr.logs.reading import LogOptions, count, read_log
 
@@ -84,7 +84,7 @@ def is_frame(given: object) -> bool:
 
 def items_of(
     given: Any,
-    wanted: Sequence[str],
+    expected: Sequence[str],
     *,
     in_lists: bool,
     with_relevance: bool = False,
@@ -93,29 +93,29 @@ def items_of(
     keep_missing: bool = False,
     encoded: Sequence[str] = (),
 ) -> GivenItems:
-    """Return items with the features that a policy knows by the names `wanted`.
+    """Return items with the features that a policy knows by the names `expected`.
 
-    Bare features, rows x d, are in the order of `wanted`, and one list. With `in_lists`, the rows of a query
-    of a frame are one list, or all of them if there is no query; a log has no such lists. Otherwise each row
-    of a frame stands for itself, with its group if that is asked for. `categories` are the features that hold
-    some, and missing features are an error unless they are to be kept. A dataset may also have its features
+    Bare features, rows x d, are in the order of `expected`, and one list. With `in_lists`, the rows of a
+    query of a frame are one list, or all rows if there is no query; a log has no such lists. Otherwise each
+    row is an item by itself, with its group if `with_groups` says so. `categories` are the features that hold
+    some, and missing features are an error without `keep_missing`. A dataset may also have its features
     `encoded` for the policy already.
     """
     if isinstance(given, RankingDataset):
         is_encoded = given.feature_names == tuple(encoded)
-        return GivenItems(given if is_encoded else with_features(given, wanted))
+        return GivenItems(given if is_encoded else with_features(given, expected))
     if isinstance(given, (ClickLog, Counts)):
         raise InputError("is a log; give its lists, log.data", column="X", value=type(given).__name__)
     if not is_frame(given):
         table = np.asarray(given)
         if table.ndim != 2:
             raise InputError("features must be rows x features", column="X", value=table.shape)
-        if not categories or table.shape[1] != len(wanted):
+        if not categories or table.shape[1] != len(expected):
             lists = RankingDataset(given, [0, table.shape[0]], allows_missing=keep_missing)
-            return GivenItems(with_features(lists, wanted))
-        given = {name: table[:, column].tolist() for column, name in enumerate(wanted)}
+            return GivenItems(with_features(lists, expected))
+        given = {name: table[:, column].tolist() for column, name in enumerate(expected)}
     frame = _with_our_names(table_of(given))
-    features, label = wanted_columns(frame, wanted), label_of(frame) if with_relevance else None
+    features, label = expected_columns(frame, expected), label_of(frame) if with_relevance else None
     if in_lists:
         require_items(frame)
     else:
@@ -123,7 +123,7 @@ def items_of(
         frame = replace(frame, schema=pa.schema([field for field in frame.schema if field.name in used]))
     raw = RawFeatures(categories_among(features, categories), allows_missing=keep_missing)
     data, order = lists_of(frame, features, label, raw=raw)
-    return GivenItems(with_features(data, wanted), order, given)
+    return GivenItems(with_features(data, expected), order, given)
 
 
 def categories_among(columns: Sequence[str], categories: Sequence[str]) -> list[str]:
@@ -134,7 +134,7 @@ def categories_among(columns: Sequence[str], categories: Sequence[str]) -> list[
 
 def source_of_frame(
     frame: Any,
-    wanted: Sequence[Sequence[str]] = (),
+    expected: Sequence[Sequence[str]] = (),
     *,
     impressions: bool = False,
     options: LogOptions | None = None,
@@ -142,12 +142,12 @@ def source_of_frame(
     """Return the labelled lists or the log that a frame holds.
 
     With `relevance` (or `label`) and no clicks it holds labelled lists; else it must be a log, of which
-    `impressions` keeps the single ones. `wanted` are the features that policies know, by name; by default
+    `impressions` keeps the single ones. `expected` are the features that policies know, by name; by default
     those of `fultr.count` and `read_dataset`. `options` are those of `fultr.count`.
     """
     options = options or {}
     table = _with_our_names(table_of(frame))
-    features = features_of_policies(table, wanted)
+    features = features_of_policies(table, expected)
     if not set(table.schema.names) >= CLICK_COLUMNS and label_of(table) is not None:
         categories, keep_missing = options.get("categories", ()), options.get("keep_missing", False)
         if features is None:
@@ -164,11 +164,11 @@ def source_of_frame(
         raise error.adding(" (as an argument of fultr.count)") if error.options else error from None
 
 
-def features_of_policies(table: Table, wanted: Sequence[Sequence[str]]) -> list[str] | None:
+def features_of_policies(table: Table, expected: Sequence[Sequence[str]]) -> list[str] | None:
     """Return the columns with the features that policies know by name; None if there are no policies."""
-    if not wanted:
+    if not expected:
         return None
-    features = list(dict.fromkeys(name for names in wanted for name in wanted_columns(table, names)))
+    features = list(dict.fromkeys(name for names in expected for name in expected_columns(table, names)))
     return [LIST_COLUMN] if LIST_COLUMN in features else features
 
 

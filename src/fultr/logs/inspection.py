@@ -146,7 +146,7 @@ def inspect_columns(
     features: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
 ) -> list[Finding]:
-    """Return what is to be known of the columns of a log that are not read: which of them could be features.
+    """Return findings about the columns of a log that are not read: which of them could be features.
 
     `renamed` are columns that are read under other names; `items` says whether features come from a table of
     documents, and `features` and `exclude` which columns were named as features, or as none.
@@ -176,10 +176,16 @@ def inspect_columns(
         if text + missing + infinite:
             word = "dates" if pa.types.is_temporal(table.schema.field(name).type) else "text"
             kinds = ((text, word), (missing, "missing or NaN"), (infinite, "infinite"))
-            what = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
-            sentence = f"Column '{name}' cannot be a feature as it is: of its values, {what}."
+            counted = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
+            sentence = f"Column '{name}' cannot be a feature as it is: of its values, {counted}."
+            if not infinite and word == "text":
+                encoded = "categories (categories=, --categories)" if text else MISSING_ADVICE
+                sentence += f" A policy can take {encoded}."
             findings.append(Finding("note", "features", sentence))
     return findings
+
+
+MISSING_ADVICE = "missing values (missing=, --missing)"
 
 
 def _unusable(column: Any) -> NDArray[np.int64]:

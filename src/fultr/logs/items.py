@@ -46,50 +46,50 @@ class ItemCollector:
         self.reader, self.on_conflict, self.features = reader, on_conflict, features
         self._documents: Columns | None = None
         self._numbered_documents = NumberedRows(documents)
-        self._parts: list[Columns] = []
+        self._statements: list[Columns] = []
         if documents:
             self._read(documents, group)
 
     def _read(self, tables: Sequence[Table], group: str) -> None:
         """Read tables of documents, keyed by query_id and doc_id."""
-        parts = []
+        batches = []
         grouped = all(group in table.schema.names for table in tables)
         for index, table in enumerate(tables):
             require_columns(table.schema.names, (*ID_FIELDS, *self.features), table.file)
             self.reader.check_kinds(table, dict(zip(ID_FIELDS, ID_FIELDS, strict=True)))
             for batch, location in table.batches([*ID_FIELDS, *([group] if grouped else []), *self.features]):
                 rows = self._numbered_documents.number(index, location, len(batch["query_id"]))
-                part = {"row": rows, **self.reader.encode_items(batch, location)}
+                rows_of_batch = {"row": rows, **self.reader.encode_items(batch, location)}
                 if grouped:
-                    part["group"] = checks.encode_labels(
+                    rows_of_batch["group"] = checks.encode_labels(
                         batch[group], location, self.reader.groups, self.reader.group_names
                     )
                 given = {name: batch[name] for name in self.features}
-                part["features"] = self.reader.raw.table(given, rows.size, location)
-                parts.append(part)
-        if not parts:
+                rows_of_batch["features"] = self.reader.raw.table(given, rows.size, location)
+                batches.append(rows_of_batch)
+        if not batches:
             raise InputError("the table of documents has no rows", file=tables[0].file)
-        self._documents = _means(self._once_each(joined(parts), self._numbered_documents))
+        self._documents = _means(self._once_each(joined(batches), self._numbered_documents))
 
-    def part(self, block: Columns) -> Columns | None:
+    def statements_of(self, block: Columns) -> Columns | None:
         """Return what some rows say, once for each item; None if counting keeps all that they say."""
         names = ["features"] if "features" in block else []
         if "group" in block and self.on_conflict in ("first", "last"):
             names.append("group")
         if not names:
             return None
-        kept = np.flatnonzero(~block["planted"]) if "planted" in block else slice(None)
-        values = {name: block[name][kept] for name in ("row", "query", "document", *names)}
+        candidates = np.flatnonzero(~block["planted"]) if "planted" in block else slice(None)
+        values = {name: block[name][candidates] for name in ("row", "query", "document", *names)}
         return self._once_each(values, self.reader.numbered)
 
-    def add(self, part: Columns | None) -> None:
-        """Collect a part; parts come in the order of the rows."""
-        if part is not None:
-            self._parts.append(part)
+    def add(self, items: Columns | None) -> None:
+        """Collect what rows say; it comes in the order of the rows."""
+        if items is not None:
+            self._statements.append(items)
 
     def clear(self) -> None:
-        """Remove all parts."""
-        self._parts = []
+        """Remove all that was collected."""
+        self._statements = []
 
     def _once_each(self, values: Columns, numbered: NumberedRows) -> Columns:
         """Return each item once, or for means each thing said of it; what differs may be a conflict."""
@@ -137,7 +137,11 @@ class ItemCollector:
 
     def items(self, tally: Tally) -> tuple[ItemTable, tuple[str, ...]]:
         """Return all items that were counted, and the names of their groups."""
-        statements = _means(self._once_each(joined(self._parts), self.reader.numbered)) if self._parts else {}
+        statements = (
+            _means(self._once_each(joined(self._statements), self.reader.numbered))
+            if self._statements
+            else {}
+        )
         if tally.groups and "group" not in statements:
             self._check_groups(tally.groups)
             statements = _with_groups(statements, tally.groups) if statements else tally.groups
@@ -145,7 +149,7 @@ class ItemCollector:
             items = ItemTable.of(statements or _candidates(tally))
         else:
             items = self._with_documents(self._documents, statements)
-            self._check_known(tally, items)
+            self._check_in_table(tally, items)
         names = self.reader.group_names
         labels = self.reader.groups.texts.to_list()
         if names is None:
@@ -173,12 +177,12 @@ class ItemCollector:
 
     def _check_groups(self, groups: Columns) -> None:
         query, document = groups["query"], groups["document"]
-        again = (query[1:] == query[:-1]) & (document[1:] == document[:-1])
-        if again.any():
-            index = int(np.argmax(again))
+        repeated = (query[1:] == query[:-1]) & (document[1:] == document[:-1])
+        if repeated.any():
+            index = int(np.argmax(repeated))
             self._conflict("group", query[index], document[index])
 
-    def _check_known(self, tally: Tally, items: ItemTable) -> None:
+    def _check_in_table(self, tally: Tally, items: ItemTable) -> None:
         """Refuse candidates that the table of documents does not have."""
 
         def is_missing(block: Columns) -> NDArray[np.bool_]:

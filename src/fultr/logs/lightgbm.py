@@ -7,42 +7,35 @@ LightGBM has no place for ids and groups. They may stand in files of the same ki
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from fultr.arguments import Progress, one_of
-from fultr.data.click_log import ClickLog
 from fultr.data.columns import (
     FEATURE_PREFIX,
     LIST_COLUMN,
     NOT_FINITE,
     NUMBER,
-    check_unique_names,
 )
-from fultr.data.letor import pair_lines, parse_letor
-from fultr.data.propensity import NOT_SHOWN
-from fultr.data.table_files import Table, damaged
+from fultr.data.letor import parse_letor
+from fultr.data.table_files import Table, open_csv
 from fultr.errors import InputError
-from fultr.files import atomic_write, existing_file, written_together
-from fultr.logs.reading import no_clicks
+from fultr.files import existing_file
 from fultr.logs.sources import check_first_position, long_table
 
 Weights = Literal["inverse-propensity", "ignore"]
 
-Data = tuple[dict[str, pl.Series], dict[str, str], Sequence[str]]
-"""Clicks, features, queries if there are any, and rows; what the data calls them; and names of features."""
+Data = tuple[dict[str, pl.Series], dict[str, str], Sequence[str], Callable[[int], int] | None]
+"""Clicks, features, queries if there are any, and rows; what the data calls them; names of features; and the
+line of each row, if it is another number."""
 
-PAIRS = re.compile(rb"[^\s:]+:")
+PAIRS = re.compile(rb"[^\s:]:")
 POSITION = r"^[A-Za-z_ -]*?([0-9]{1,9})$"
 """A position, or a name that ends in one, such as pos_3."""
 
@@ -80,7 +73,7 @@ def lightgbm_table(
         one_of(weights, "weights", *get_args(Weights))
     check_first_position(first_position)
     file = existing_file(path)
-    columns, names, features = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
+    columns, names, features, line_of = (_read_columns if _has_columns(file) else _read_pairs)(file, progress)
     size, missing = len(columns["row"]), "an id is missing"
     lengths = _list_lengths(file, size, columns.get("query_id"))
     number = pl.Series(np.repeat(np.arange(1, lengths.size + 1), lengths))
@@ -91,16 +84,16 @@ def lightgbm_table(
     groups = _lines(_beside(file, "item_group"), size)
     columns |= {} if groups is None else {"group": groups.replace("", None)}
     columns |= _propensities(file, size, weights)
-    made_up = {"impression_id": number, "query_id": number, "doc_id": columns["row"]}
-    made_up = {name: ids for name, ids in made_up.items() if name not in columns}
-    frame = pl.DataFrame({**columns, **made_up, "position": _positions(file, size, first_position)})
+    invented = {"impression_id": number, "query_id": number, "doc_id": columns["row"]}
+    invented = {name: ids for name, ids in invented.items() if name not in columns}
+    frame = pl.DataFrame({**columns, **invented, "position": _positions(file, size, first_position)})
     for name in ("position", "doc_id"):  # the reader would name a line of the data, not of this file
-        again = frame.select(~pl.struct("impression_id", name).is_first_distinct()).to_series().arg_true()
-        for row in again.head(1):
+        repeated = frame.select(~pl.struct("impression_id", name).is_first_distinct()).to_series().arg_true()
+        for row in repeated.head(1):
             problem, value = "stands in a line of the same list already", frame[name][row]
             raise InputError(problem, file=_beside(file, name), row=row + 1, column=name, value=value)
-    about = {"invented": list(made_up), "feature_names": list(features)}
-    return long_table(frame, file, metadata=about, is_text=True, names=names)
+    about = {"invented": list(invented), "feature_names": list(features)}
+    return long_table(frame, file, line_of, metadata=about, is_text=True, names=names)
 
 
 def _beside(file: Path, ending: str) -> Path:
@@ -109,9 +102,14 @@ def _beside(file: Path, ending: str) -> Path:
 
 def _has_columns(file: Path) -> bool:
     """Say whether the first line of data is one of a CSV or TSV file; others have index:value pairs."""
-    with file.open("rb") as opened:
-        first = next((line for line in opened if line.strip()), b"")
+    first = _first_line(file)
     return not PAIRS.search(first) and (b"," in first or b"\t" in first)
+
+
+def _first_line(file: Path) -> bytes:
+    """Return the first line that is not blank."""
+    with file.open("rb") as opened:
+        return next((line for line in opened if line.strip()), b"")
 
 
 def _read_pairs(file: Path, progress: Progress | None) -> Data:
@@ -126,28 +124,34 @@ def _read_pairs(file: Path, progress: Progress | None) -> Data:
         if "" in rows.queries:
             raise InputError("some rows have qid:N, and others have not", file=file, column="qid")
         columns["query_id"] = pl.Series(rows.queries).gather(rows.query)
-    return columns, {"click": "label", "query_id": "qid"}, names
+    return columns, {"click": "label", "query_id": "qid"}, names, None
 
 
-def _read_columns(file: Path, _progress: Progress | None) -> Data:
+def _read_columns(file: Path, progress: Progress | None) -> Data:
     """Read CSV or TSV; there is a header if a word of the first line is no number."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as text:
-            separator = "\t" if "\t" in text.readline() else ","
-            text.seek(0)
-            words = next(csv.reader(text, delimiter=separator))
-        header = not all(NUMBER.fullmatch(word) or NOT_FINITE.fullmatch(word) or not word for word in words)
-        names = words if header else [str(column) for column in range(len(words))]
-        check_unique_names(names, file)
-        options = arrow_csv.ReadOptions(skip_rows=int(header), column_names=names)
-        table = arrow_csv.read_csv(file, options, arrow_csv.ParseOptions(delimiter=separator))
-    except (UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        raise damaged(file, "CSV", error) from None
+
+    def is_header(words: list[str]) -> bool:
+        return not all(not word or NUMBER.fullmatch(word) or NOT_FINITE.fullmatch(word) for word in words)
+
+    separator = "\t" if b"\t" in _first_line(file) else ","
+    table = open_csv(file, progress or (lambda _done, _total: None), separator, is_header)
+    names = table.schema.names
+    batches = list(table.batches(names))
+    if not batches:
+        raise InputError("has no rows", file=file)
     label = "label" if "label" in names else names[0]
     ours = {name: FEATURE_PREFIX + name.removeprefix(FEATURE_PREFIX) for name in names} | {label: "click"}
-    columns = {ours[name]: pl.Series(pl.from_arrow(table[name])) for name in names}
-    rows = pl.int_range(1 + header, 1 + header + table.num_rows, eager=True)
-    return {**columns, "row": rows}, {name: column for column, name in ours.items()}, ()
+    columns = {
+        ours[name]: pl.concat([pl.Series(pl.from_arrow(batch[name])) for batch, _ in batches])
+        for name in names
+    }
+    rows = pl.int_range(1, 1 + len(columns["click"]), eager=True)
+    return (
+        {**columns, "row": rows},
+        {name: column for column, name in ours.items()},
+        (),
+        batches[0][1].line_of,
+    )
 
 
 def _list_lengths(file: Path, size: int, queries: pl.Series | None) -> NDArray[np.int64]:
@@ -213,49 +217,3 @@ def _lines(file: Path, size: int | None) -> pl.Series | None:
     if size is not None and len(lines) != size:
         raise InputError(f"has {len(lines)} lines, but there must be {size}", file=file)
     return pl.Series(lines, dtype=pl.String).str.strip_chars()
-
-
-def write_lightgbm_log(log: ClickLog, path: str | Path) -> list[Path]:
-    """Write a click log for LightGBM, with labels that are clicks; return the files written.
-
-    The data is `label 0:value 1:value ...`; lengths of lists and positions stand beside it in `.query` and
-    `.position`, and what LightGBM has no place for in `.query_id`, `.doc_id` and `.item_group`. Candidates
-    that were not shown and planted items are left out, and so are propensities and times.
-    """
-    target, data = Path(path), log.data
-    if not data.features.shape[1]:
-        raise InputError("there are no features to write", file=target, column="features")
-    data.check_numeric("text for LightGBM")
-    if not log.click.any():
-        raise no_clicks(target)
-    shown = np.flatnonzero(log.position != NOT_SHOWN)
-    row, impression = log.row_of_entry[shown], log.impression_of_entry[shown]
-    kept, lengths = np.unique(impression, return_counts=True)
-    beside: dict[str, NDArray[Any]] = {"query": lengths, "position": log.position[shown]}
-    if data.query_id is not None:
-        beside["query_id"] = data.query_id[log.lists[kept]]
-    if data.doc_id is not None:
-        beside["doc_id"] = data.doc_id[row]
-    if data.group_names:  # the code of an unknown group, -1, is that of the last
-        beside["item_group"] = np.array([*data.group_names, ""], dtype=object)[data.group[row]]
-    labels = [pa.array(log.click[shown].astype(np.int8)).cast(pa.string())]
-    files = [target, *(_beside(target, name) for name in beside)]
-    with written_together(), ExitStack() as stack:
-        temporary, *others = (stack.enter_context(atomic_write(file)) for file in files)
-        for other, (name, values) in zip(others, beside.items(), strict=True):
-            other.write_text(_single_lines(values, target, name), encoding="utf-8", newline="\n")
-        with temporary.open("w", encoding="utf-8", newline="\n") as text:
-            text.writelines(f"{line}\n" for line in pair_lines(labels, data.features, row, first_index=0))
-    return files
-
-
-def _single_lines(values: NDArray[Any], file: Path, column: str) -> str:
-    """Return a line for each value; refuse what would not come back from one as it was."""
-    texts = pl.Series(map(str, values.tolist()), dtype=pl.String)
-    broken = (texts.str.strip_chars() != texts) | texts.str.contains(r"[\r\n]")
-    if column != "item_group":
-        broken |= texts == ""
-    for row in broken.arg_true().head(1):
-        problem = "must be one line of text without blanks around it"
-        raise InputError(problem, file=file, row=row + 1, column=column, value=values[row])
-    return "".join(f"{text}\n" for text in texts)

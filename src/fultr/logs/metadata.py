@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ SAME_IN_ALL = (
 """What the files of one log must say alike."""
 
 ITEMS = "items"
+FILE_NAME = re.compile(r"(?!\.\.?$)[^/\\\0]{1,255}")
+"""A name of a file in the same folder."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,15 @@ class LogMetadata:
         if content.get("kind", LOG) != LOG:
             raise InputError(f"holds no click log but a {content['kind']}", file=file)
         fields = read_fields(content, cls.__annotations__, file, optional=True)
-        items = fields.get("items")
+        items, width = fields.get("items"), len(fields.get("feature_names", ()))
         if items is not None and not (
             set(items) == {"file", "sha256"}
             and all(isinstance(value, str) for value in items.values())
-            and Path(items["file"]).name == items["file"]
+            and FILE_NAME.fullmatch(items["file"])
         ):
             raise damaged_metadata("items", file)
+        if not all(0 <= column < width for column in fields.get("group_columns", ())):
+            raise damaged_metadata("group_columns", file)
         return cls(**fields)
 
     @classmethod
@@ -104,7 +109,7 @@ class LogMetadata:
                     problem = f"its {name} is not that of {first_file}; count the files one by one"
                     raise InputError(problem, file=file)
             if {"query_id", "doc_id"}.intersection((*first.invented, *other.invented)):
-                problem = "it was written without ids, so that it cannot be told which lists are the same"
+                problem = "it was written without ids, without which equal lists cannot be found"
                 raise InputError(problem, file=file)
         if len(given) == 1:
             return first
@@ -132,8 +137,8 @@ class LogMetadata:
     def dataset_fields(self, columns: Sequence[str], width: int) -> dict[str, Any]:
         """Return the fields of the dataset, given the columns that hold the features.
 
-        The names that were written are those of the features only if the features are still the same ones:
-        others may have been asked for, or stand in another table.
+        The names that were written hold only if the features are the ones that were written: the caller may
+        have chosen others, or they may be in another table.
         """
         names: tuple[str, ...] = tuple(name.removeprefix(FEATURE_PREFIX) for name in columns)
         if names == (LIST_COLUMN,):

@@ -71,13 +71,13 @@ def nested_table(
     chosen = {"query_id": query, "doc_id": documents, "click": clicks, "position": positions, "group": groups}
     chosen |= {"impression_id": impression, "timestamp": timestamp}
     names = {name: column for name, column in chosen.items() if column is not None}
-    wanted = (features,) if isinstance(features, str) else names_of(features or (), "features")
-    require_columns(table.schema.names, [*names.values(), *wanted], table.file)
-    kinds = [table.schema.field(column).type for column in wanted]
+    feature_columns = (features,) if isinstance(features, str) else names_of(features or (), "features")
+    require_columns(table.schema.names, [*names.values(), *feature_columns], table.file)
+    kinds = [table.schema.field(column).type for column in feature_columns]
     if len(kinds) == 1 and isinstance(kinds[0], LISTS) and isinstance(kinds[0].value_type, LISTS):
-        names[LIST_COLUMN] = wanted[0]
+        names[LIST_COLUMN] = feature_columns[0]
     else:
-        names |= {FEATURE_PREFIX + column.removeprefix(FEATURE_PREFIX): column for column in wanted}
+        names |= {FEATURE_PREFIX + column.removeprefix(FEATURE_PREFIX): column for column in feature_columns}
 
     def batches(needed: list[str]) -> Iterator[tuple[Batch, Location]]:
         if impression is not None and "impression_id" in needed:
@@ -85,10 +85,10 @@ def nested_table(
         given = {name: column for name, column in names.items() if name == "doc_id" or name in needed}
         for batch, location in table.batches(list(dict.fromkeys(given.values()))):
             for start in range(0, len(batch[documents]), IMPRESSIONS_A_BLOCK):
-                part = {
+                block = {
                     name: batch[column].slice(start, IMPRESSIONS_A_BLOCK) for name, column in given.items()
                 }
-                yield _exploded(part, documents, replace(location, first_row=location.first_row + start))
+                yield _exploded(block, documents, replace(location, first_row=location.first_row + start))
 
     types = {name: table.schema.field(column).type for name, column in names.items()}
     schema = pa.schema({"impression_id": pa.int64(), "position": pa.int64(), **types})
@@ -132,8 +132,8 @@ def _lengths(lists: pa.Array, name: str, location: Location) -> NDArray[np.int64
 
 def _check_impressions(table: Table, column: str) -> None:
     """Refuse an impression that stands in two rows, naming the second; each row is an impression."""
-    parts = [pl.Series(pl.from_arrow(plain(batch[column]))) for batch, _ in table.batches([column])]
-    ids = pl.concat(parts) if parts else pl.Series(dtype=pl.Int64)
+    batches = [pl.Series(pl.from_arrow(plain(batch[column]))) for batch, _ in table.batches([column])]
+    ids = pl.concat(batches) if batches else pl.Series(dtype=pl.Int64)
     for row in (~ids.is_first_distinct() & ids.is_not_null()).arg_true().head(1):
         problem = "the impression stands in an earlier row already; one row is one impression"
         raise InputError(problem, file=table.file, row=row + 1, column="impression_id", value=ids[row])

@@ -14,8 +14,8 @@ from fultr.data.tally import Columns, joined
 ROWS_IN_MEMORY = 1 << 22
 """Rows that are kept in memory: about 200 MB of a log without features."""
 
-PARTS = 64
-"""Parts on disk. A log of 250 million rows has parts of 4 million rows each."""
+FILES = 64
+"""Files on disk. A log of 250 million rows has files of 4 million rows each."""
 
 
 def in_parts(blocks: Iterable[Columns]) -> Iterator[Columns]:
@@ -26,26 +26,26 @@ def in_parts(blocks: Iterable[Columns]) -> Iterator[Columns]:
         folder = Path(name)
         for block in blocks:
             held.append(block)
-            if names or sum(one["row"].size for one in held) > ROWS_IN_MEMORY:
-                for one in held:
-                    _write(one, folder)
+            if names or sum(rows["row"].size for rows in held) > ROWS_IN_MEMORY:
+                for rows in held:
+                    _write(rows, folder)
                 held, names = [], sorted(block)
         if held:
             yield joined(held)
         for path in sorted(folder.iterdir()):
-            parts = []
+            blocks_of_file = []
             with path.open("rb") as file:
                 while file.peek(1):
-                    parts.append({name: np.load(file) for name in names})
+                    blocks_of_file.append({name: np.load(file) for name in names})
             path.unlink()
-            yield joined(parts)
+            yield joined(blocks_of_file)
 
 
 def _write(block: Columns, folder: Path) -> None:
     # the highest bits, so that sorting by them needs few: numpy sorts 8-bit integers by counting them
-    part = (mixed(block["impression"]) >> np.uint64(64 - PARTS.bit_length() + 1)).astype(np.uint8)
-    order = np.argsort(part, kind="stable")
-    ends = np.cumsum(np.bincount(part, minlength=PARTS))
+    file_number = (mixed(block["impression"]) >> np.uint64(64 - FILES.bit_length() + 1)).astype(np.uint8)
+    order = np.argsort(file_number, kind="stable")
+    ends = np.cumsum(np.bincount(file_number, minlength=FILES))
     columns = [block[name][order] for name in sorted(block)]
     for number, (start, stop) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
         if stop > start:

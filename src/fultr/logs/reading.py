@@ -24,6 +24,7 @@ from fultr.data.table_files import Table, file_digest, is_address, name_of, open
 from fultr.data.tally import Columns, RunningTally, Tally, joined
 from fultr.errors import InputError
 from fultr.files import companion_file
+from fultr.logs.events import is_events
 from fultr.logs.features import find_features
 from fultr.logs.items import ItemCollector, OnConflict
 from fultr.logs.metadata import LogMetadata
@@ -102,7 +103,7 @@ def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
         The click model that belongs to the log, if the file does not say it, and whether impressions without
         a click are missing.
     on_features
-        Called with the columns of the log that are taken for features only since they hold numbers.
+        Called with the columns of the log that are features only because they hold numbers.
     progress
         Called with how much of a file has been read, and with its size, 0 if that is not known.
 
@@ -121,17 +122,20 @@ def count(source: Any, **options: Unpack[LogOptions]) -> Counts:
 
 def _counted_already(source: Any) -> tuple[list[Counts], Any]:
     """Read the files of counts among sources; return them, and what is left to be counted."""
+    if is_events(source):
+        return [], source
     if isinstance(source, (str, Path)):
         source = files_of([source]) if is_address(source) or not Path(source).is_file() else [source]
     if not isinstance(source, Sequence) or isinstance(source, Table):
         return [], source
-    if not all(isinstance(one, (str, Path)) for one in source):
+    if not all(isinstance(name, (str, Path)) for name in source):
         return [], source
-    files = files_of(source)
+    events = [one for one in source if is_events(one)]
+    files = files_of(one for one in source if not is_events(one))
     is_counts = [holds_counts(file) for file in files]
     counted = [read_counts(file) for file, holds in zip(files, is_counts, strict=True) if holds]
     logs = [file for file, holds in zip(files, is_counts, strict=True) if not holds]
-    return counted, logs or None
+    return counted, [*events, *logs] or None
 
 
 def _count(source: Any, options: LogOptions) -> Counts:
@@ -221,7 +225,7 @@ class OpenedLog:
         for table in self.tables if len(self.tables) > 1 else ():
             # the numbers of rows; parts of a log that fultr wrote have numbers of the whole log
             if table.names and "impression_id" in table.metadata.get("invented", ()):
-                problem = "its impressions have no ids, so that those of several tables cannot be told apart"
+                problem = "its impressions have no ids, so those of several tables cannot be separated"
                 raise InputError(f"{problem}; count each by itself, and merge the counts", file=table.file)
         documents = self._documents(about)
         renamed = dict(options.get("columns") or {})
@@ -234,9 +238,12 @@ class OpenedLog:
             categories = self.about.category_columns(where)
         chosen = find_features(where, options.get("features"), options.get("exclude", ()), used, categories)
         self.features = chosen.names
+        if options.get("on_conflict") == "mean" and (chosen.categories or self.about.category_names):
+            problem = "categories have no mean; {on_conflict} 'first' or 'last' says which to take"
+            raise InputError(problem, column="on_conflict", value="mean", options=["on_conflict"])
         on_features = options.get("on_features")
         if chosen.by_type and not documents and on_features is not None:
-            on_features(chosen.names)
+            on_features(tuple(name for name in chosen.names if name not in chosen.categories))
         group = renamed.get("group", "group")
         in_log = any(group in table.schema.names for table in self.tables)
         if not in_log and any(group in table.schema.names for table in documents):
@@ -268,7 +275,7 @@ class OpenedLog:
         return self.tables[0].file
 
     def _documents(self, about: Sequence[tuple[LogMetadata, str | Path | None]]) -> list[Table]:
-        """Return the tables of documents: those asked for, or the ones that were written with the log."""
+        """Return the tables of documents: the given ones, or those that were written with the log."""
         given, features = self.options.get("items"), self.options.get("features")
         if given is not None:
             return tables_of(given)
@@ -293,7 +300,7 @@ class OpenedLog:
             raise error.about(file, error.row, shown) from None
 
     def tally(self, keep: list[Columns] | None = None) -> Tally:
-        """Count the whole log; `keep` gets all rows but their features, if they are wanted, too."""
+        """Count the whole log; all rows, without their features, are added to `keep` if it is given."""
         running = RunningTally()
 
         def clear() -> None:
@@ -305,15 +312,15 @@ class OpenedLog:
 
         def use(given: Columns) -> tuple[Tally, Columns | None, Columns]:
             block = self.reader.without_repeats(given)
-            kept = {name: values for name, values in block.items() if name != "features"}
-            return self.reader.tally(block), self.collector.part(block), kept
+            without_features = {name: values for name, values in block.items() if name != "features"}
+            return self.reader.tally(block), self.collector.statements_of(block), without_features
 
         with self.named_errors():
-            for counted, part, kept in self.reader.read(use, clear):
+            for counted, items, without_features in self.reader.read(use, clear):
                 running.add(counted)
-                self.collector.add(part)
+                self.collector.add(items)
                 if keep is not None:
-                    keep.append(kept)
+                    keep.append(without_features)
             tally = running.result()
             if tally is None:
                 raise InputError("the log has no rows")

@@ -95,7 +95,7 @@ class RowReader:
     group_names: Sequence[str] | None = None  # a label that is not among them is an error
     text_ids: bool = False  # treat ids as text, as a CSV file gives them
     keep_text: Sequence[str] = ()  # columns of ids that stay text even if all of it looks like integers
-    context: str | None = None  # a column that tells impressions apart, such as the device
+    context: str | None = None  # a column that separates impressions, such as the device
     of_impressions: Mapping[str, tuple[str, Check]] = field(default_factory=dict)
     """Further columns with one value for each impression, and how to check them."""
     keep_impressions: bool = False
@@ -128,7 +128,7 @@ class RowReader:
     def read(self, use: Callable[[Columns], Result], clear: Callable[[], None]) -> Iterator[Result]:
         """Yield what `use` makes of each block of complete impressions, in order, threads sharing the work.
 
-        `clear` is called if everything starts anew, since rows turned out not to stand together.
+        `clear` is called before a second start, when the rows of an impression do not stand together.
         """
         with ThreadPoolExecutor(WORKERS) as pool:
             try:
@@ -175,7 +175,7 @@ class RowReader:
 
         for block in self._checked(pool):
             waiting.append(block)
-            if sum(one["row"].size for one in waiting) < ROWS_A_BLOCK:
+            if sum(rows["row"].size for rows in waiting) < ROWS_A_BLOCK:
                 continue
             # the last impression may continue in what comes next
             rows = joined(waiting)
@@ -190,32 +190,32 @@ class RowReader:
 
     def _scattered(self, pool: ThreadPoolExecutor) -> Iterator[Columns]:
         """Bring the rows of impressions together, some impressions at a time, and yield them."""
-        for part in in_parts(self._checked(pool)):
-            keys = [part[name] for name in ("impression", "impression_check") if name in part]
+        for rows in in_parts(self._checked(pool)):
+            keys = [rows[name] for name in ("impression", "impression_check") if name in rows]
             order, _ = group_rows(*keys)  # rows of an impression come in their order
-            yield {name: values[order] for name, values in part.items()}
+            yield {name: values[order] for name, values in rows.items()}
 
     def _batches(self) -> Iterator[tuple[Batch, Location, int]]:
         """Read the columns that are needed, under our names."""
         for index, table in enumerate(self.tables):
             names = table.schema.names
-            asked = {name: self.renamed.get(name, name) for name in (*REQUIRED, *OPTIONAL)}
-            require_columns(names, [asked[name] for name in REQUIRED], table.file)
-            require_columns(names, [asked[name] for name in OPTIONAL if name in self.renamed], table.file)
-            wanted = {name: column for name, column in asked.items() if column in names}
-            self._check_columns(wanted, index)
-            wanted.update((name, name) for name in self.features)
-            wanted.update((name, column) for name, (column, _) in self.of_impressions.items())
-            require_columns(names, wanted.values(), table.file)
-            self.check_kinds(table, wanted)
-            for batch, location in table.batches(list(dict.fromkeys(wanted.values()))):
-                named = {name: batch[column] for name, column in wanted.items()}
+            column_of = {name: self.renamed.get(name, name) for name in (*REQUIRED, *OPTIONAL)}
+            require_columns(names, [column_of[name] for name in REQUIRED], table.file)
+            require_columns(names, [column_of[name] for name in OPTIONAL if name in self.renamed], table.file)
+            needed = {name: column for name, column in column_of.items() if column in names}
+            self._check_columns(needed, index)
+            needed.update((name, name) for name in self.features)
+            needed.update((name, column) for name, (column, _) in self.of_impressions.items())
+            require_columns(names, needed.values(), table.file)
+            self.check_kinds(table, needed)
+            for batch, location in table.batches(list(dict.fromkeys(needed.values()))):
+                named = {name: batch[column] for name, column in needed.items()}
                 yield named, location, index
 
-    def _check_columns(self, wanted: Mapping[str, str], index: int) -> None:
+    def _check_columns(self, needed: Mapping[str, str], index: int) -> None:
         """Refuse a table that has other columns than the first one has."""
         first = {self.renamed.get(name, name) for name in OPTIONAL} & set(self.tables[0].schema.names)
-        differs = first ^ {wanted[name] for name in OPTIONAL if name in wanted}
+        differs = first ^ {needed[name] for name in OPTIONAL if name in needed}
         if differs:
             problem = f"must be in all files or in none; see {self.tables[0].file}"
             raise InputError(problem, file=self.tables[index].file, column=min(differs))
@@ -281,7 +281,7 @@ class RowReader:
         return {"query": self.queries.encode(query), "document": self.documents.encode(document)}
 
     def without_repeats(self, block: Columns) -> Columns:
-        """Return complete impressions with each document once, if asked for: the row of the first position.
+        """Return complete impressions, with `on_repeat` "first" each document once: at its first position.
 
         Of rows at one position the one with a click comes first, and rows without a position come last.
         """
@@ -293,8 +293,12 @@ class RowReader:
         depth = np.where(position == NOT_SHOWN, DEEPEST_POSITION + 1, position)
         order = np.lexsort((block["row"], ~block["click"], depth, block["document"], unlike, number))
         key = sort_key(number, unlike, block["document"])[order]
-        kept = np.sort(order[run_starts(key)])
-        return block if kept.size == number.size else {name: values[kept] for name, values in block.items()}
+        remaining = np.sort(order[run_starts(key)])
+        return (
+            block
+            if remaining.size == number.size
+            else {name: values[remaining] for name, values in block.items()}
+        )
 
     def tally(self, block: Columns) -> Tally:
         """Count complete impressions, after checking what concerns each of them as a whole."""
@@ -311,17 +315,17 @@ class RowReader:
         for name, (column, _) in self.of_impressions.items():
             self._check_constant(block, name, column, starts, number)
         per_impression = {name: block[name][starts] for name in ("query", "context", "time") if name in block}
-        planted, kept = _planted(block, number)
-        if kept is not None:
-            lengths = np.bincount(number[kept], minlength=starts.size)
+        planted, candidates = _planted(block, number)
+        if candidates is not None:
+            lengths = np.bincount(number[candidates], minlength=starts.size)
             if not lengths.all():
                 if not self.gathered:
                     raise ScatteredRowsError  # its candidates may stand elsewhere
                 row = block["row"][starts[np.argmin(lengths)]]
                 problem = "the impression has planted items only, and no candidate"
                 raise self.numbered.error(problem, row, "impression_id")
-            starts, number = np.cumsum(lengths) - lengths, number[kept]
-            block = {name: values[kept] for name, values in block.items()}
+            starts, number = np.cumsum(lengths) - lengths, number[candidates]
+            block = {name: values[candidates] for name, values in block.items()}
         return Rows(
             starts=starts,
             impression=number,
@@ -386,15 +390,15 @@ class RowReader:
         raise self.numbered.error(twice.problem + hint, block["row"][second], "doc_id", document, "on_repeat")
 
     def _hint(self, first: int, second: int) -> str:
-        """Say what is wrong if rows of two files are taken for one impression."""
+        """Return what to add to an error if rows of two files have the same impression id."""
         one, other = self.numbered.file_of(first), self.numbered.file_of(second)
         return "" if one == other else f", in {one}; impressions of different files need different ids"
 
-    def find_rows(self, wanted: Callable[[Columns], NDArray[np.bool_]]) -> Iterator[tuple[int, Columns]]:
-        """Read the tables again and yield the rows that are wanted, one after another: for error messages."""
+    def find_rows(self, is_searched: Callable[[Columns], NDArray[np.bool_]]) -> Iterator[tuple[int, Columns]]:
+        """Read the tables again and yield the rows that a function marks, one by one: for error messages."""
         for given in self._batches():
             block = self._check(*given)
-            for index in np.flatnonzero(wanted(block)):
+            for index in np.flatnonzero(is_searched(block)):
                 yield int(block["row"][index]), {name: values[[index]] for name, values in block.items()}
 
 

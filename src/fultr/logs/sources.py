@@ -28,6 +28,7 @@ from fultr.data.table_files import (
     table_of,
 )
 from fultr.errors import InputError
+from fultr.logs.events import event_tables, is_events
 
 WILDCARDS = "*?["
 
@@ -36,10 +37,12 @@ def tables_of(source: Any, progress: Progress | None = None) -> list[Table]:
     """Open what a log is read from: files, globs, folders, addresses, frames, or tables."""
     if isinstance(source, Table):
         return [source]
+    if isinstance(source, (str, Path)) and is_events(source):
+        return event_tables(source)
     if isinstance(source, (str, Path)):
         return [_with_partition_columns(open_table(file, progress)) for file in files_of([source])]
     if isinstance(source, Sequence):
-        return [table for one in source for table in tables_of(one, progress)]
+        return [table for element in source for table in tables_of(element, progress)]
     return [table_of(source)]
 
 
@@ -81,22 +84,22 @@ def _remote_files(address: str) -> list[str]:
 
 def _tables_among(paths: Sequence[Any], source: object) -> list[Any]:
     """Return the tables among files, without hidden ones and the tables of documents of logs."""
-    known = (*KINDS, *(kind + packed for kind in (".csv", ".ndjson", ".jsonl") for packed in COMPRESSED))
-    kept = [
+    endings = (*KINDS, *(kind + packed for kind in (".csv", ".ndjson", ".jsonl") for packed in COMPRESSED))
+    tables = [
         path
         for path in paths
-        if (name := PurePosixPath(path).name).lower().endswith(known)
+        if (name := PurePosixPath(path).name).lower().endswith(endings)
         and ".items." not in name
         and name[0] not in "._"
     ]
-    if not kept:
+    if not tables:
         raise InputError("no such file, and no table in a folder or of names of this form", file=str(source))
-    return kept
+    return tables
 
 
 def partition_values(file: str | Path | None) -> dict[str, str]:
     """Return what the folders of a file are named after: .../device=phone/day=3/part.parquet."""
-    pairs = [part.split("=", 1) for part in PurePosixPath(str(file)).parts[:-1] if "=" in part]
+    pairs = [folder.split("=", 1) for folder in PurePosixPath(str(file)).parts[:-1] if "=" in folder]
     return {name: value for name, value in pairs if name}
 
 
@@ -126,12 +129,14 @@ def check_first_position(first: int | None) -> None:
         raise InputError("the first position is called 0 or 1", column="first_position", value=first)
 
 
-def long_table(frame: pl.DataFrame, file: str | Path | None, **fields: Any) -> Table:
+def long_table(
+    frame: pl.DataFrame, file: str | Path | None, line_of: Callable[[int], int] | None = None, **fields: Any
+) -> Table:
     """Return a frame as a long table; its column `row` has the rows of the file that errors name."""
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
-        for part in frame.iter_slices(table_files.ROWS_A_BATCH):
-            location = Location(file, numbers=part["row"].cast(pl.Int64).to_numpy())
-            yield {name: part[name].to_arrow() for name in names}, location
+        for rows in frame.iter_slices(table_files.ROWS_A_BATCH):
+            location = Location(file, numbers=rows["row"].cast(pl.Int64).to_numpy(), line_of=line_of)
+            yield {name: rows[name].to_arrow() for name in names}, location
 
     return Table(frame.clear().drop("row").to_arrow().schema, batches=batches, file=file, **fields)

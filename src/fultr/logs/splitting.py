@@ -20,7 +20,7 @@ from fultr.data.columns import Location, ids
 from fultr.data.frames import id_series
 from fultr.data.table_files import Table, is_csv, write_table
 from fultr.errors import InputError
-from fultr.files import atomic_write, writable_file, written_together
+from fultr.files import atomic_write, check_outputs, written_together
 from fultr.logs.metadata import LogMetadata
 from fultr.logs.reading import LogOptions, items_beside, read_log
 from fultr.logs.sources import tables_of
@@ -87,8 +87,8 @@ def split_log(
     # what rows say of their items does not matter here: they are passed on as they are
     options = LogOptions(columns=columns, features=[], on_conflict="first", on_repeat="first")
     # ids of impressions that were made up for the file still say which rows are one impression
-    made_up = [name for name in table.metadata.get("invented", ()) if name != "impression_id"]
-    log = read_log(replace(table, metadata={**table.metadata, "invented": made_up}), **options)
+    invented = [name for name in table.metadata.get("invented", ()) if name != "impression_id"]
+    log = read_log(replace(table, metadata={**table.metadata, "invented": invented}), **options)
     aside = _put_aside(log, by, share, seed, table.file)
     names = id_series(log.impression_id, np.flatnonzero(aside)).cast(pl.String)
     files: list[list[Path]] = []
@@ -115,17 +115,11 @@ def _items_of(table: Table) -> Path | None:
 
 def _check_outputs(table: Table, items: Path | None, outs: tuple[Path, Path]) -> None:
     """Refuse what cannot be written, before the work, and to write over what is read."""
-    written = [writable_file(out) for out in outs]
     copies = [] if items is None else [items_file(out) for out in outs]
-    if written[0].resolve() == written[1].resolve():
-        raise InputError("the two parts must be different files", file=outs[1])
-    read = [Path(file).resolve() for file in (table.file, items) if file is not None]
-    for out in (*written, *copies):
-        if out.resolve() in read:
-            raise InputError("would be written over, though it is read; give another name", file=out)
+    check_outputs([*outs, *copies], [table.file, items])
     for copy in copies:
         check_replaceable(copy)
-    for out in written:
+    for out in outs:
         if not is_csv(out) and table.is_text:
             problem = (
                 "the columns of a CSV file have no types, so that its parts are CSV files, too; name it so"

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 import pyarrow as pa
 
-from fultr.arguments import Progress, names_of, one_of
+from fultr.arguments import Progress, is_encodable, names_of, one_of
 from fultr.data.fields import DEEPEST_POSITION
 from fultr.data.table_files import Table
 from fultr.errors import InputError
@@ -183,9 +183,11 @@ class _Ubi:
         rows = (self._search(record) for record in given if record.content.get("action_name") is None)
         searches = pl.DataFrame((row for row in rows if row is not None), SEARCH, orient="row")
         first = searches.unique("name", keep="first", maintain_order=True)
-        again = searches.filter(~pl.col("name").is_first_distinct()).join(first, on="name", suffix="_first")
+        repeated = searches.filter(~pl.col("name").is_first_distinct()).join(
+            first, on="name", suffix="_first"
+        )
         same = ["user_query", "hits"] if compare_hits else ["user_query"]
-        differs = again.filter(pl.any_horizontal(pl.col(name) != pl.col(f"{name}_first") for name in same))
+        differs = repeated.filter(pl.any_horizontal(pl.col(name) != pl.col(f"{name}_first") for name in same))
         for row, name, first_row in differs.sort("row").select("row", "name", "row_first").rows():
             problem = f"the search stands in row {first_row} already, with another query or response"
             self.skip(InputError(problem, file=self.file, row=row, column="query_id", value=name))
@@ -193,7 +195,7 @@ class _Ubi:
 
     def _search(self, record: _Record) -> tuple[object, ...] | None:
         text, hits = record.at("user_query"), record.at(HITS)
-        if not _is_text(text):
+        if not (_is_text(text) and text):
             self.skip(record.error("what the user typed is missing", "user_query", text))
             return None
         if hits is not None and not isinstance(hits, list):
@@ -212,6 +214,8 @@ class _Ubi:
         def rows() -> Iterator[tuple[object, ...]]:
             for record in given:
                 action = record.content.get("action_name")
+                if action is not None and not _is_text(action):
+                    self.skip(record.error("must be the name of an action", "action_name", action))
                 if not isinstance(action, str) or action not in actions:
                     continue
                 name, document, ordinal = record.text_at("query_id"), record.text_at(OBJECT), None
@@ -262,8 +266,8 @@ class _Ubi:
             first = 0 if (shown["ordinal"] == 0).any() else 1
         shown = shown.with_columns(position=pl.col("ordinal") + 1 - first).sort("row")
         shown = self.without(shown, pl.col("position") < 1, "is before the first position")
-        again = ~pl.struct("search", "position").is_first_distinct()
-        shown = self.without(shown, again, "another document of the search has this position")
+        repeated = ~pl.struct("search", "position").is_first_distinct()
+        shown = self.without(shown, repeated, "another document of the search has this position")
         hidden = hits.join(shown, on=ITEM, how="anti").select(*ITEM, click=False)
         shown = shown.select(*ITEM, "click", "position")
         return pl.concat([shown, hidden], how="diagonal").sort("search", maintain_order=True)
@@ -287,9 +291,7 @@ def _integer_or_none(value: object) -> object:
 
 def _is_text(value: object) -> bool:
     """Say whether a value is text; JSON can also write halves of characters, which are none."""
-    return isinstance(value, str) and (
-        value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value)
-    )
+    return isinstance(value, str) and is_encodable(value)
 
 
 def _records(source: Any, progress: Progress | None) -> Iterator[_Record]:

@@ -28,7 +28,7 @@ from fultr.files import atomic_write, written_together
 from fultr.logs.metadata import ITEMS, LogMetadata
 from fultr.logs.reading import no_clicks
 
-IMPRESSIONS_A_PART = 16_384
+IMPRESSIONS_A_TABLE = 16_384
 """Impressions that are written together."""
 
 FeatureForm = Literal["table", "list", "columns", "none"]
@@ -52,8 +52,8 @@ def write_log(log: ClickLog, path: str | Path, *, features: FeatureForm = "table
     is_csv(path)
     if not log.click.any():
         raise no_clicks(Path(path))
-    starts = range(0, max(len(log), 1), IMPRESSIONS_A_PART)
-    parts = (log[start : start + IMPRESSIONS_A_PART] for start in starts)
+    starts = range(0, max(len(log), 1), IMPRESSIONS_A_TABLE)
+    parts = (log[start : start + IMPRESSIONS_A_TABLE] for start in starts)
     return write_log_parts(log[:0], parts, path, features=features, planted=len(log.planted) > 0)
 
 

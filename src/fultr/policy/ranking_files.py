@@ -29,7 +29,7 @@ from fultr.data.metadata import read_fields
 from fultr.data.table_files import Batch, Table, open_table, write_table
 from fultr.errors import InputError
 from fultr.files import atomic_write, existing_file
-from fultr.logs.features import wanted_columns
+from fultr.logs.features import expected_columns
 from fultr.logs.frames import categories_among, require_items
 from fultr.logs.reading import LogOptions
 from fultr.policy.ranking_formats import RankingFormat
@@ -91,7 +91,7 @@ def _scored(
     table: Table, keys: dict[str, str], wanted: Sequence[str], score: Scores, options: LogOptions
 ) -> Table:
     """Return a table with one feature, the score."""
-    columns, listed = wanted_columns(table, wanted), table.metadata.get("feature_names")
+    columns, listed = expected_columns(table, wanted), table.metadata.get("feature_names")
     raw = RawFeatures(
         categories_among(columns, options.get("categories", ())),
         allows_missing=options.get("keep_missing", False),

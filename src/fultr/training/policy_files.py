@@ -52,11 +52,12 @@ sizes that overflow or do not fit."""
 
 @dataclass(frozen=True, eq=False)
 class PolicyFile:
-    """What a policy file holds: tensors by name, their description, and the fultr that wrote it."""
+    """What a policy file holds: tensors by name, their description, the fultr that wrote it, its digest."""
 
     tensors: dict[str, NDArray[Any]]
     content: dict[str, Any]
     fultr_version: str
+    sha256: str
 
 
 def write_policy_file(
@@ -242,7 +243,9 @@ def _policy_of(data: bytes, path: str | Path) -> PolicyFile:
         raise InputError(newer, file=path, value=version)
     try:
         _check_fields(description)
-        return PolicyFile(_tensors(data), description["content"], description["fultr_version"])
+        return PolicyFile(
+            _tensors(data), description["content"], description["fultr_version"], data[_DIGEST].decode()
+        )
     except _MALFORMED as error:
         raise InputError(problem, file=path) from error
 

@@ -26,14 +26,20 @@ from fultr.policy import (
     TreeScorer,
 )
 from fultr.policy.feature_encoding import EncodedColumn, FeatureEncoding
+from fultr.policy.trees import TREE_ARRAYS
 from fultr.training.fair_ranker import FairRanker
+from fultr.training.policy_fields import (
+    checked_hidden,
+    checked_names,
+    checked_offsets,
+    checked_scaling,
+    checked_temperature,
+    checked_widths,
+)
 from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.ranker import TrainableRanker
 from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
-
-TREE_ARRAYS = tuple(Trees.none().to_tensors())
-"""Names of the arrays of trees."""
 
 ADDED = {
     "evidence": "ips",
@@ -174,8 +180,8 @@ def _describe(scorer: nn.Module) -> dict[str, Any]:
 
 
 def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module: nn.Module | None) -> Any:
-    features = _texts(content["features"], "features")
-    groups = _texts(content["groups"], "groups")
+    features = checked_names(content["features"], "features")
+    groups = checked_names(content["groups"], "groups")
     encoding = _encoding_of(content, features)
     inputs = len(encoding.output_names)
     inner = _scorer_of(content["model"], inputs, tensors, module)
@@ -183,7 +189,7 @@ def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module
     noise = None if content["noise"] is None else ClickNoise.from_dict(content["noise"])
     ranker = _untrained(content, inner, bias, noise)
     ranker.scorer_ = _scaled(content, inner, tensors, inputs)
-    ranker.offsets_ = _offsets(content.get("offsets", {}), groups)
+    ranker.offsets_ = checked_offsets(content.get("offsets", {}), groups)
     ranker.position_bias_ = bias
     ranker.group_names_ = tuple(groups)
     ranker.set_encoding(encoding)
@@ -192,7 +198,7 @@ def _ranker_of(content: dict[str, Any], tensors: dict[str, NDArray[Any]], module
         raise InputError("must be a row of integers", column="training_queries")
     # policies that were saved before there were digests of what they were trained on have none
     evidence = content.get("evidence")
-    ranker.training_evidence_ = None if evidence is None else tuple(_texts(evidence, "evidence"))
+    ranker.training_evidence_ = None if evidence is None else tuple(checked_names(evidence, "evidence"))
     is_fair = type(ranker) is FairRanker
     trained = content["trained"]
     for name in TRAINED if is_fair else sorted(trained):
@@ -246,13 +252,9 @@ def _scaled(
     content: dict[str, Any], inner: nn.Module, tensors: dict[str, NDArray[Any]], features: int
 ) -> nn.Module:
     """Return the scorer of features as they are given."""
-    blind = content["hidden_columns"]
-    if any(type(column) is not int or not 0 <= column < features for column in blind):
-        raise InputError("must be columns of the features", column="hidden_columns", value=blind)
+    blind = checked_hidden(content["hidden_columns"], features)
     scaling = _scaling(tensors, "scaling.", features)
-    temperature = finite_number(content.get("temperature", 1.0), "temperature", 0.0)
-    if temperature == 0:
-        raise InputError("must be above 0", column="temperature", value=temperature)
+    temperature = checked_temperature(content.get("temperature", 1.0))
     constant, probability = content.get("constant"), content.get("probability", False)
     if type(probability) is not bool:
         raise InputError("must be true or false", column="probability", value=probability)
@@ -272,14 +274,6 @@ def _tell_of_training(ranker: FairRanker, content: dict[str, Any], noise: ClickN
     ranker.validation_ = content["validation"]
     if ranker.validation_ is not None and not isinstance(ranker.validation_, dict):
         raise InputError("must be null or the measures by name", column="validation")
-
-
-def _offsets(given: Any, groups: list[str]) -> dict[str, float]:
-    if not isinstance(given, dict) or list(given) not in ([], sorted(groups), groups):
-        raise InputError("must be one number for each group, or none", column="offsets", value=given)
-    return {
-        name: finite_number(given[name], f"offsets.{name}", -math.inf) for name in groups if name in given
-    }
 
 
 def _new_queries(given: Any) -> dict[str, Any] | None:
@@ -309,7 +303,7 @@ def _scorer_of(
     if kind == "linear":
         scorer = LinearScorer(features)
     elif kind == "mlp":
-        hidden = _widths(about["hidden"], features, sum(value.size for value in weights.values()))
+        hidden = checked_widths(about["hidden"], features, sum(value.size for value in weights.values()))
         scorer = MLPScorer(features, hidden)
     elif kind == "trees":
         scorer = _trees_of(weights, features)
@@ -339,39 +333,9 @@ def _scorer_of(
     return scorer
 
 
-def _widths(given: Any, features: int, parameters: int) -> tuple[int, ...]:
-    """Return the widths of layers, before any is made: none may need more weights than the file holds."""
-    if not isinstance(given, list) or not given or not all(type(width) is int for width in given):
-        raise InputError("must be a list of integers", column="model.hidden", value=given)
-    before = features
-    for width in given:
-        if width < 1 or before * width > parameters:
-            raise InputError("does not fit the weights in the file", column="model.hidden", value=given)
-        before = width
-    return tuple(given)
-
-
 def _trees_of(tensors: dict[str, NDArray[Any]], features: int) -> TreeScorer:
     return TreeScorer(features, Trees(**{name: tensors[name] for name in TREE_ARRAYS}))
 
 
 def _scaling(tensors: dict[str, NDArray[Any]], prefix: str, features: int) -> Scaling:
-    mean, scale = (_row(tensors, f"{prefix}{name}", features) for name in ("mean", "scale"))
-    if not (scale > 0).all():
-        raise InputError("must be above 0", column=f"{prefix}scale")
-    return Scaling(mean, scale)
-
-
-def _row(tensors: dict[str, NDArray[Any]], name: str, size: int) -> NDArray[np.float32]:
-    row = tensors[name]
-    if row.shape != (size,) or row.dtype != np.float32 or not np.isfinite(row).all():
-        raise InputError(f"must be {size} finite numbers", column=name, value=row.shape)
-    return row
-
-
-def _texts(given: Any, name: str) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise InputError("must be a list of names", column=name, value=given)
-    if len(set(given)) < len(given):
-        raise InputError("must be different names", column=name, value=given)
-    return given
+    return Scaling(*checked_scaling(tensors, prefix, features))

@@ -1,0 +1,5 @@
+"""Serving: a policy at work, the events it leaves, and the watch over them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
