@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # A file of tests stays in one process, which makes what its tests share once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick lint bench docs release-check test-lowest clean
+.PHONY: demo test quick lint bench docs release-check test-lowest fuzz clean
 
 demo: $(READY)
 	$(BIN)/fultr demo
@@ -50,5 +50,10 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(READY)
 
+# Random files for every format that is read; what is counted and what failed is added to .fuzz.json.
+FUZZ_MINUTES ?= 60
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -W ignore -m tests.fuzz --minutes $(FUZZ_MINUTES)
+
 clean:
-	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .fuzz.json

@@ -17,7 +17,15 @@ import pytest
 
 from fultr import ClickLog, InputError, PositionBias, WriteError, read_log, write_log
 from fultr.audits import audit, read_audit, write_audit
-from fultr.files import atomic_write, existing_file, make_folder, writable_file, write_text, written_together
+from fultr.files import (
+    atomic_write,
+    existing_file,
+    make_folder,
+    nearest_folder,
+    writable_file,
+    write_text,
+    written_together,
+)
 from fultr.reports.runs import _digest
 from tests.training_tasks import random_lists, random_log
 
@@ -260,7 +268,7 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path, name: str) ->
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("check", [writable_file, make_folder, existing_file])
+@pytest.mark.parametrize("check", [writable_file, make_folder, existing_file, nearest_folder])
 @pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "\udcff.json"])
 def test_impossible_names_are_refused_in_a_line(
     tmp_path: Path, check: Callable[[Path], Path], name: str

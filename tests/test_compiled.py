@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numba
 import pytest
 from numba.core.caching import InTreeCacheLocator, UserProvidedCacheLocator, UserWideCacheLocator
 
@@ -48,6 +51,46 @@ def test_kernels_of_a_read_only_install_are_cached_for_the_user(
     found = locators_of(monkeypatch, home=True)
     assert isinstance(getattr(found, "locator", None), UserWideCacheLocator)
     assert list((tmp_path / "cache").rglob("*.nbi"))
+
+
+@pytest.fixture
+def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], int]:
+    """Return a function whose kernel is cached in a folder of its own."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    source = tmp_path / "kernels.py"
+    source.write_text("def double(number):\n    return 2 * number\n")
+    made: dict[str, Any] = {}
+    exec(compile(source.read_text(), source, "exec"), made)  # a file is what numba asks for
+    found: Callable[[int], int] = made["double"]
+    return found
+
+
+def kernels_compiled(function: Callable[[int], int]) -> int:
+    """Call a function as a new process would, and return how many kernels that compiles."""
+    reported: list[int] = []
+    with watched_compilation(reported.append):
+        assert compiled(function)(4) == 8
+    return len(reported)
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda _: b"", lambda data: b"\xff" + data[1:]])
+def test_damaged_files_of_the_cache_are_compiled_again(
+    tmp_path: Path, function: Callable[[int], int], ending: str, damage: Callable[[bytes], bytes]
+) -> None:
+    assert [kernels_compiled(function) for _ in range(2)] == [1, 0]
+    (file,) = (tmp_path / "cache").rglob(f"*.{ending}")
+    file.write_bytes(damage(file.read_bytes()))
+    assert [kernels_compiled(function) for _ in range(2)] == [1, 0]
+
+
+def test_a_cache_that_anyone_can_write_to_is_not_used(tmp_path: Path, function: Callable[[int], int]) -> None:
+    assert kernels_compiled(function) == 1
+    (file,) = (tmp_path / "cache").rglob("*.nbi")
+    file.parent.chmod(0o777)
+    assert [kernels_compiled(function) for _ in range(2)] == [1, 1]
+    file.parent.chmod(0o755)
+    assert kernels_compiled(function) == 0
 
 
 def test_without_any_folder_kernels_are_compiled_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +52,32 @@ def test_a_forked_child_predicts_after_its_parent_did_on_two_threads() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+PARENT = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from fultr.experiments.runs import _alone
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_alone)
+    pool.submit(time.sleep, 0).result()
+    print("ready", flush=True)
+    pool.submit(time.sleep, 3600).result()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_workers_of_reproduce_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, "-W", "ignore", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        parent.send_signal(number)
+        # the worker holds the other end of the pipe, too: there is no end of it before the worker has ended
+        rest, _ = parent.communicate(timeout=600)
+    assert not rest
+    assert parent.returncode == -number

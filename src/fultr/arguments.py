@@ -27,7 +27,7 @@ def whole_number(value: object, column: str, least: int = 0) -> int:
 
 
 def one_of(value: object, column: str, *choices: str) -> None:
-    """Refuse what is none of some words."""
+    """Raise if a value is none of the choices."""
     if value not in choices:
         others = ", ".join(f"'{choice}'" for choice in choices[:-1])
         raise InputError(f"must be {others} or '{choices[-1]}'", column=column, value=value)

@@ -365,6 +365,9 @@ def _as_curve(values: Any) -> list[float]:
         raise InputError(problem, column="values", value=values) from None
     if curve.ndim == 1 and not curve.size:
         raise InputError("a position bias needs at least one position", column="values")
-    if curve.ndim != 1 or curve.dtype.kind not in "iuf":
+    truth_values = any(
+        isinstance(value, bool) for value in values
+    )  # which numpy takes for numbers among others
+    if curve.ndim != 1 or curve.dtype.kind not in "iuf" or truth_values:
         raise InputError(problem, column="values", value=values)
     return [float(value) for value in curve]

@@ -1,17 +1,22 @@
-"""The one place that says how loops are compiled.
+"""How loops are compiled.
 
 Kernels are compiled on first use and cached on disk: beside the source or, where that is read-only, in the
-user's cache folder, so that a second process compiles nothing. Where neither can be written, each process
-compiles what it uses in memory.
+user's cache folder, so that a second process compiles nothing. Where neither can be written, or others could
+write there too, each process compiles what it uses in memory: numba's cache is pickle, which runs what is in
+it. A damaged file of the cache is compiled again.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core.caching import FunctionCache
 from numba.core.event import Listener, install_listener
 
 Arguments = ParamSpec("Arguments")
@@ -72,11 +77,59 @@ class _Listener(Listener):
         self.depth -= 1
 
 
+Cache: Any = FunctionCache
+"""Numba's cache of a function, which has no types."""
+
+
+class _TrustedCache(Cache):  # type: ignore[misc]
+    """A cache that holds what this user has compiled; a file of it that is damaged counts as missing."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self.is_private: bool | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return a kernel of the cache, if it is there and whole."""
+        if self._may_be_read():
+            with suppress(Exception):  # unpickling what is damaged raises anything
+                return super().load_overload(sig, target_context)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a kernel, unless the disk is full, say; it is in memory anyway."""
+        if not self._may_be_read():
+            return
+        try:
+            super().save_overload(sig, data)
+        except Exception:  # a damaged index, which is begun anew
+            with suppress(Exception):
+                self.flush()
+                super().save_overload(sig, data)
+
+    def _may_be_read(self) -> bool:
+        if self.is_private is None:
+            source = Path(self._py_func.__code__.co_filename)
+            self.is_private = _is_private(Path(self.cache_path), source)
+        return self.is_private
+
+
+def _is_private(folder: Path, source: Path) -> bool:
+    """Say whether nobody can write to a folder but this user, the system, and who can change the source."""
+    try:
+        about, owners = folder.stat(), {0, source.stat().st_uid}
+    except OSError:
+        return False
+    if not hasattr(os, "getuid"):  # pragma: no cover  Windows, whose folders of users are theirs
+        return True
+    return about.st_uid in {*owners, os.getuid()} and not about.st_mode & stat.S_IWOTH
+
+
 def _compile(function: Callable[Arguments, Result], **options: Any) -> Callable[Arguments, Result]:
     # dividing as numpy does, without looking out for zeros, is what lets loops with a division use vectors
-    settings = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
-    try:
-        made = numba.njit(**settings)(function)
-    except RuntimeError:  # no folder that could keep what is compiled
-        made = numba.njit(**{**settings, "cache": False})(function)
-    return cast("Callable[Arguments, Result]", made)
+    cached = options.pop("cache", True)
+    settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    kernel: Any = numba.njit(**settings)(function)
+    if cached:
+        with suppress(RuntimeError):  # no folder that could keep what is compiled
+            kernel._cache = _TrustedCache(function)
+    return cast("Callable[Arguments, Result]", kernel)

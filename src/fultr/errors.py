@@ -74,9 +74,9 @@ class InputError(FultrError, ValueError):
         location = [
             *([self.file] if self.file is not None else []),
             *([f"row {self.row}"] if self.row is not None else []),
-            *([f"column '{self.column}'"] if self.column is not None else []),
+            *([f"column '{_cut(self.column, LONGEST_COLUMN)}'"] if self.column is not None else []),
         ]
-        sentence = ", ".join(location) + (": " if location else "") + problem
+        sentence = ", ".join(location) + (": " if location else "") + _cut(problem, LONGEST_PROBLEM)
         if self.value is not None:
             sentence += f" (got {_short(self.value)})"
         return visible(" ".join(sentence.split()))
@@ -101,7 +101,7 @@ class InputError(FultrError, ValueError):
         )
 
     def about(self, file: str | Path | None, row: int | None, column: str | None) -> InputError:
-        """Return the same error about another place."""
+        """Return the same error with another location."""
         return InputError(
             self._template, file=file, row=row, column=column, value=self.value, options=self.options
         )
@@ -117,11 +117,24 @@ class FultrWarning(UserWarning):
 
 def visible(text: str) -> str:
     r"""Return text with what would steer a terminal, or cannot be encoded, as escapes such as \x1b."""
-    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 """Control characters but tabs and line ends, those that turn the direction of writing, lone surrogates."""
+
+
+LONGEST_COLUMN = 120
+"""Characters of the name of a column that an error shows."""
+
+LONGEST_PROBLEM = 600
+"""Characters of a problem that an error shows; lists of names may make it longer."""
+
+
+def _cut(text: str, longest: int) -> str:
+    """Return a text, or the start and the end of a long one."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
 
 
 def _short(value: object, longest: int = 60) -> str:

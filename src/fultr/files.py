@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new, and never a part."""
+"""Writing files so that a reader sees all of the old content or all of the new."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Made = TypeVar("Made")
 LONGEST_NAME = 160
 """Bytes of a file's name that a temporary name repeats; file systems allow 255 in all."""
 
-LONGEST_WHOLE = 40
-"""Characters of the longest whole number that is read: seeds have up to 128 bits."""
+LONGEST_INTEGER = 40
+"""Characters of the longest integer that is read: seeds have up to 128 bits."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def atomic_write(path: str | Path, *, companion: bool = False) -> Iterator[Path]
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
         if together is None:
-            _take_names([_Written(temporary, target, companion)])
+            _rename_all([_Written(temporary, target, companion)])
         else:
             together.files.append(_Written(temporary, target, companion))
             together.temporaries.push(held.pop_all())
@@ -92,7 +92,7 @@ def written_together() -> Iterator[None]:
 
     So a disk that fills up leaves no new file beside old ones.
     """
-    if _together.get() is not None:  # a part of more that belongs together
+    if _together.get() is not None:  # more files belong together than those of this block
         yield
         return
     together = _Together()
@@ -102,7 +102,7 @@ def written_together() -> Iterator[None]:
             yield
         finally:
             _together.reset(before)
-        _take_names(together.files)
+        _rename_all(together.files)
 
 
 def companion_file(path: Path, sha256: str) -> Path:
@@ -111,7 +111,7 @@ def companion_file(path: Path, sha256: str) -> Path:
     return waiting if waiting.exists() else path
 
 
-def _take_names(files: list[_Written]) -> None:
+def _rename_all(files: list[_Written]) -> None:
     """Rename complete files; a companion waits under another name until what says its digest is there."""
     waiting: dict[Path, Path] = {}
     outdated: list[Path] = []
@@ -120,11 +120,12 @@ def _take_names(files: list[_Written]) -> None:
             outdated += file.target.parent.glob(f"{glob.escape(_waiting_name(file.target))}.*")
             waiting[file.target] = _waiting_file(file.target, _digest(file.temporary))
             _rename(file.temporary, waiting[file.target])
-    for file in files:
-        if not file.companion:
-            _rename(file.temporary, file.target)
-    for target, named in waiting.items():
-        _rename(named, target)
+    named = [file for file in files if not file.companion]
+    outdated += _record_renames(named) if len(named) > 1 else []
+    for file in named:
+        _rename(file.temporary, file.target)
+    for target, temporary in waiting.items():
+        _rename(temporary, target)
     for left in outdated:
         left.unlink(missing_ok=True)
 
@@ -132,6 +133,72 @@ def _take_names(files: list[_Written]) -> None:
 def _rename(old: Path, new: Path) -> None:
     with _write_errors(new):
         old.replace(new)
+
+
+def _record_renames(files: list[_Written]) -> list[Path]:
+    """Write down beside each file which renames belong together, and return these records.
+
+    Once all records are there, so are all files, under the new names or under those to be changed: if this
+    process is killed, whoever reads or writes one of them next goes on. Before, the old files count. That
+    holds for files of one folder; a record says nothing of other folders.
+    """
+    records: list[Path] = []
+    try:
+        for file in files:
+            folder, record = file.target.parent, _record_of(file.target)
+            names = {one.temporary.name: one.target.name for one in files if one.target.parent == folder}
+            begun = file.target.with_name(_temporary_name(file.target))
+            records += [record, begun]
+            with _write_errors(record):
+                begun.write_text(json.dumps(names), encoding="utf-8")
+                begun.replace(record)
+    except BaseException:
+        for record in records:
+            record.unlink(missing_ok=True)
+        raise
+    return records
+
+
+def _record_of(target: Path) -> Path:
+    return target.with_name(f".{_short_name(target)}.renames")
+
+
+def _finish_renames(path: Path, *, to_write: bool = False) -> None:
+    """Rename what a killed process had written completely, together with `path`, but not renamed yet."""
+    target = path.resolve() if path.is_symlink() else path
+    record = _record_of(target)
+    if not record.is_file():
+        return
+    renames = _recorded_renames(record)
+    recorded = all(_record_of(new).is_file() for new in renames.values())
+    if recorded or not all(old.is_file() for old in renames):
+        for old, new in renames.items():
+            if not _is_newer(new, old):
+                with suppress(FileNotFoundError):  # renamed already
+                    old.replace(new)
+            _record_of(new).unlink(missing_ok=True)
+    if to_write or not renames:
+        record.unlink(missing_ok=True)
+
+
+def _recorded_renames(record: Path) -> dict[Path, Path]:
+    """Return temporary files and their names; a record of anything else is none."""
+    try:
+        names = parse_json(record.read_text(encoding="utf-8"))
+        renames = {
+            record.with_name(Path(old).name): record.with_name(Path(new).name) for old, new in names.items()
+        }
+    except (AttributeError, FileNotFoundError, RecursionError, TypeError, ValueError):
+        return {}
+    return {old: new for old, new in renames.items() if old.name.startswith(f".{_short_name(new)}.")}
+
+
+def _is_newer(file: Path, other: Path) -> bool:
+    """Say whether a file was written after another one, which may be gone."""
+    try:
+        return file.stat().st_mtime_ns > other.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
 
 
 def _digest(path: Path) -> str:
@@ -165,9 +232,11 @@ def _write_errors(target: Path) -> Iterator[None]:
 def _temporary_file(target: Path) -> Iterator[Path]:
     """Make an empty file beside `target`, with its mode; it is removed if it is still there at the end."""
     start = f".{_short_name(target)}."
+    with _write_errors(target):
+        _finish_renames(target, to_write=True)
     _remove_strays(target.parent, start)
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    temporary = target.with_name(f"{start}{secrets.token_hex(4)}.part")
+    temporary = target.with_name(_temporary_name(target))
     try:
         # the system takes the umask off; a file that is there may be private
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
@@ -184,6 +253,10 @@ def _temporary_file(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         finally:
             os.close(handle)
+
+
+def _temporary_name(target: Path) -> str:
+    return f".{_short_name(target)}.{secrets.token_hex(4)}.part"
 
 
 def _remove_strays(folder: Path, start: str) -> None:
@@ -213,8 +286,13 @@ def _lock(handle: int) -> bool:
 
 def _is_stream(target: Path) -> bool:
     """Say whether a file cannot be replaced: a device, a pipe, or an open file such as /dev/stdout."""
-    special = target.exists() and not target.is_file()
-    return special or target.absolute().is_relative_to("/dev") or target.absolute().is_relative_to("/proc")
+    return _open_handle(target) is not None or (target.exists() and not target.is_file())
+
+
+def _open_handle(stream: Path) -> int | None:
+    """Return the number of the open file that a name such as /dev/stdout or /dev/fd/3 stands for, if any."""
+    named = re.fullmatch(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,9})", str(stream.absolute()))
+    return None if named is None else int(named[2] or ("stdout", "stderr").index(named[1]) + 1)
 
 
 @contextmanager
@@ -230,13 +308,13 @@ def _copied_to(stream: Path) -> Iterator[Path]:
 
 def _stream_handle(stream: Path) -> int:
     """Open a device or a pipe; of a file that is open already, what is written stays around this."""
-    named = re.fullmatch(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,9})", str(stream.absolute()))
-    if named is None:
+    handle = _open_handle(stream)
+    if handle is None:
         return os.open(stream, os.O_WRONLY | os.O_APPEND)
     for out in (sys.stdout, sys.stderr):
         if out is not None:
             out.flush()
-    return os.dup(int(named[2] or ("stdout", "stderr").index(named[1]) + 1))
+    return os.dup(handle)
 
 
 def _followed(target: Path) -> Path:
@@ -258,7 +336,7 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def make_folder(path: str | Path) -> Path:
     """Make a folder, and those above it, if they are not there."""
-    folder = _nameable(path)
+    folder = _checked_path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -266,9 +344,28 @@ def make_folder(path: str | Path) -> Path:
     return folder
 
 
+def nearest_folder(path: str | Path) -> Path:
+    """Return a folder, or the nearest one above it if it is not there yet; refuse what can be none."""
+    folder = _checked_path(path)
+    try:
+        nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    except OSError as error:  # a name that is too long, or a folder that cannot be entered
+        raise InputError(f"cannot be made: {error.strerror}", file=folder) from error
+    if not nearest.is_dir():
+        raise InputError("is a file, not a folder", file=nearest)
+    return nearest
+
+
+def check_writable_folder(path: str | Path) -> None:
+    """Refuse a folder that cannot be made or written to; to be asked before long work, not only after it."""
+    nearest = nearest_folder(path)
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError("cannot be written to: permission denied", file=nearest)
+
+
 def writable_file(path: str | Path) -> Path:
     """Return `path` if a file can have that name; to be asked before long work, and not only after it."""
-    target = _nameable(path)
+    target = _checked_path(path)
     try:
         if not target.parent.is_dir():
             raise InputError("cannot be written: its folder does not exist", file=target)
@@ -290,7 +387,7 @@ def check_outputs(written: Iterable[str | Path], read: Iterable[str | Path | Non
             raise InputError("files that are written must be different files", file=out)
 
 
-def _nameable(path: str | Path) -> Path:
+def _checked_path(path: str | Path) -> Path:
     """Return a path that every part of the program can write down."""
     try:
         str(path).encode()
@@ -301,10 +398,11 @@ def _nameable(path: str | Path) -> Path:
 
 def existing_file(path: str | Path) -> Path:
     """Return `path` if it is a file that can be read and is not empty; say what is wrong otherwise."""
-    file = _nameable(path)
+    file = _checked_path(path)
     try:
         if file.is_dir():
             raise InputError("is a folder, not a file", file=file)
+        _finish_renames(file)
         if not file.exists():
             raise InputError("no such file", file=file)
         if not file.is_file():
@@ -335,17 +433,17 @@ def read_json(path: str | Path, make: Callable[[Any], Made]) -> Made:
 
 
 def parse_json(text: str) -> Any:
-    """Return the content of JSON text with numbers that are finite, and whole numbers of 128 bits at most."""
-    return json.loads(text, parse_constant=_no_constant, parse_int=_whole_number, parse_float=_finite_number)
+    """Return the content of JSON text with numbers that are finite, and integers of at most 128 bits."""
+    return json.loads(text, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite_number)
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
-def _whole_number(text: str) -> int:
-    if len(text) > LONGEST_WHOLE:
-        raise ValueError(f"a whole number of {len(text)} digits is too large")
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text)} digits is too large")
     return int(text)
 
 

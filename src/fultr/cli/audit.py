@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +38,7 @@ from fultr.cli.training_options import (
     in_names_of_options,
 )
 from fultr.errors import InputError
+from fultr.files import check_writable_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,7 +109,8 @@ def audit(
     examined = any_bias(eta, bias)
     noise = click_noise(eps_plus, eps_minus)
     fultr.evaluation.checked_level(level)
-    _check_folder(out)
+    if out is not None:
+        check_writable_folder(out)
     rankers = {path: load_policy(path) for path in policy or []}
     features = PolicyFeatures.of(rankers.values())
     context = fultr.clicks.context_of(examined)
@@ -151,17 +152,6 @@ def audit(
         say("wrote " + ", ".join(str(path) for path in written))
     if result.passes is False:
         raise typer.Exit(FAILED)
-
-
-def _check_folder(out: Path | None) -> None:
-    """Say before the work if a folder cannot be written to."""
-    if out is None:
-        return
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise InputError("is a file, not a folder", file=there)
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError("cannot be written to: permission denied", file=there)
 
 
 def print_audit(console: Console, result: fultr.audits.Audit, source: str) -> None:

@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import Progress
 from fultr.data.columns import Location, check_column_names
+from fultr.data.json_lines import ObjectLines
 from fultr.errors import InputError
 from fultr.files import existing_file, parse_json
 
@@ -93,7 +94,7 @@ class Table:
     def own_fields(self) -> list[pa.Field]:
         """The fields of all columns but those that pandas made of the index of a frame."""
         index: list[Any] = []
-        with suppress(LookupError, TypeError, ValueError):
+        with suppress(LookupError, RecursionError, TypeError, ValueError):
             index = list(json.loads((self.schema.metadata or {})[b"pandas"])["index_columns"])
         return [field for field in self.schema if field.name not in index]
 
@@ -325,19 +326,32 @@ def _open_arrow(file: str | Path, _progress: Progress) -> Table:
 
 
 def _open_ndjson(file: str | Path, progress: Progress) -> Table:
+    """Open JSON lines, whose columns and types are those of the first block.
+
+    They are read twice, since pyarrow loses what is null before the first value of a list of unknown type.
+    """
     options = arrow_json.ReadOptions(block_size=TEXT_BLOCK, use_threads=False)
 
-    def blocks() -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def opened(schema: pa.Schema | None) -> Iterator[arrow_json.StreamingReader]:
+        as_known = arrow_json.ParseOptions(explicit_schema=schema)
         with open_bytes(file) as raw, decompressed(raw, file) as source:
             try:
-                yield from arrow_json.open_json(source, read_options=options)
+                lines = ObjectLines(source, file)
+                yield arrow_json.open_json(lines, read_options=options, parse_options=as_known)
+            except InputError:
+                raise
             except UNREADABLE as error:
                 raise damaged(file, "NDJSON", error) from None
 
-    first = next(blocks(), None)
-    if first is None:
-        raise InputError("has no rows", file=file)
-    return Table(first.schema, {}, lambda names: _located(blocks(), names, file, progress), file)
+    with opened(None) as first:
+        schema = first.schema
+
+    def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
+        with opened(schema) as reader:
+            yield from _located(reader, names, file, progress)
+
+    return Table(schema, {}, batches, file)
 
 
 def open_csv(

@@ -21,7 +21,7 @@ from fultr.experiments.results import Plan, Results
 from fultr.experiments.runs import Archive, Reporter, Row, Run, perform_all
 from fultr.experiments.verdicts import ENOUGH_SPLITS, EffectFinding, Verdict
 from fultr.experiments.worlds import check_data
-from fultr.files import make_folder, write_text
+from fultr.files import make_folder, write_text, written_together
 
 FIGURES: dict[str, Figure] = {
     module.FIGURE.name: module.FIGURE
@@ -128,23 +128,24 @@ def reproduce_plans(
     say(f"{len(runs)} runs for {len(figures)} figures")
     perform_all(runs, archive, workers, report)
     verdicts, files, protocols = [], [], []
-    for figure, plan in figures:
-        own = list(dict.fromkeys(figure.runs(plan)))
-        results = Results(plan, [row for run in own for row in archive.read(run)])
-        stem = folder / f"{figure.name}-{plan.data.partition(':')[0]}"
-        files.append(write_table(stem.with_suffix(".csv"), results.rows))
-        files += [figure.draw(results, stem.with_suffix(ending)) for ending in PICTURES]
-        verdicts += figure.judge(results)
-        protocols += side_by_side(results) if figure is figure_2.FIGURE else []
-    if EXAMPLE in names:
-        rows = run_example()
-        files.append(write_table(folder / "example.csv", rows))
-        files += [draw_example(rows, folder / f"example{ending}") for ending in PICTURES]
-        verdicts += judge_example(rows)
-    pictures = [path for path in files if path.suffix == ".png"]
-    if protocols:
-        files.append(write_table(folder / "protocols.csv", protocols))
-    files += _write_verdicts(folder, verdicts, protocols, command, pictures)
+    with written_together():
+        for figure, plan in figures:
+            own = list(dict.fromkeys(figure.runs(plan)))
+            results = Results(plan, [row for run in own for row in archive.read(run)])
+            stem = folder / f"{figure.name}-{plan.data.partition(':')[0]}"
+            files.append(write_table(stem.with_suffix(".csv"), results.rows))
+            files += [figure.draw(results, stem.with_suffix(ending)) for ending in PICTURES]
+            verdicts += figure.judge(results)
+            protocols += side_by_side(results) if figure is figure_2.FIGURE else []
+        if EXAMPLE in names:
+            rows = run_example()
+            files.append(write_table(folder / "example.csv", rows))
+            files += [draw_example(rows, folder / f"example{ending}") for ending in PICTURES]
+            verdicts += judge_example(rows)
+        pictures = [path for path in files if path.suffix == ".png"]
+        if protocols:
+            files.append(write_table(folder / "protocols.csv", protocols))
+        files += _write_verdicts(folder, verdicts, protocols, command, pictures)
     return Reproduced(verdicts, files)
 
 

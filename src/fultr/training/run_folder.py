@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fultr.arguments import finite_number
 from fultr.errors import InputError, WriteError
-from fultr.files import existing_file, parse_json, write_text
+from fultr.files import existing_file, nearest_folder, parse_json, write_text
 from fultr.training.checkpoints import Tensors
 from fultr.training.limits import UnreachableLimitError
 from fultr.training.policy_files import PolicyFile, read_policy_file, write_policy_file
@@ -225,9 +225,8 @@ def results_of_run(path: str | Path, config: Mapping[str, Any], *, resume: bool)
     To be asked before long work; nothing is written. Checkpoints that a finished run left, since it was
     killed before it removed them, are removed.
     """
+    nearest_folder(path)
     folder, asked = Path(path), json.loads(json.dumps(config, allow_nan=False))
-    if folder.exists() and not folder.is_dir():
-        raise InputError("is a file; a run needs a folder", file=folder)
     if not (folder / CONFIG).exists():
         _check_no_other_files(folder)
         return None
