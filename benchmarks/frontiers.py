@@ -137,7 +137,7 @@ def _summary(setting: Row, rows: list[Row]) -> Row:
 
 
 def draw(table: list[Row], path: Path) -> Path:
-    """Draw mean utility against mean squared disparity for each data set."""
+    """Draw mean utility against mean squared disparity for each data set, with standard errors."""
     panels = []
     for data in dict.fromkeys(row["data"] for row in table):
         curves = []
@@ -147,10 +147,22 @@ def draw(table: list[Row], path: Path) -> Path:
                 for row in table
                 if row["data"] == data and row["fairness"] == fairness and row["fairness_weight"] != ""
             ]
-            across = [row["disparity_squared"] for row in line]
-            curves.append(Curve(title, across, [row["dcg"] for row in line]))
+            (up, up_bounds), (across, across_bounds) = (
+                _with_errors(line, name) for name in ("dcg", "disparity_squared")
+            )
+            curves.append(Curve(title, across, up, up_bounds=up_bounds, across_bounds=across_bounds))
         panels.append(Panel(data, "squared disparity, new queries", "DCG for each relevant item", curves))
-    return draw_panels("Offsets beside training, on new queries", panels, path, "means over splits")
+    return draw_panels(
+        "Offsets beside training, on new queries", panels, path, "means over splits, with a standard error"
+    )
+
+
+def _with_errors(line: list[Row], name: str) -> tuple[list[float], tuple[list[float], list[float]]]:
+    """Return the means of a measure, and a standard error below and above them."""
+    means = [row[name] for row in line]
+    errors = [row.get(f"{name}, standard error", 0.0) for row in line]
+    low, high = ([mean + sign * error for mean, error in zip(means, errors, strict=True)] for sign in (-1, 1))
+    return means, (low, high)
 
 
 def main() -> None:

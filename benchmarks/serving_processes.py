@@ -151,7 +151,7 @@ def forking(policy: Path, events: Path) -> Iterator[Callable[[int], int]]:
         yield start
     finally:
         writing.close()
-        parent.wait(60)
+        parent.wait(STARTING_SECONDS)
         reading.close()
 
 
@@ -162,7 +162,11 @@ def kill_under_load(policy: Path, events: Path, kills: int, clients: int = 4, se
         for number in range(kills):
             port = free_port()
             running = start(port)
-            _wait_until_ready(port)
+            try:
+                _wait_until_ready(port)
+            except RuntimeError:
+                os.kill(running, signal.SIGKILL)
+                raise
             stop = threading.Event()
             work = (acknowledged, lock, port, stop)
             threads = [

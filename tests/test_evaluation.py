@@ -763,8 +763,8 @@ def many_small_logs(groups: int, sets: int, queries: int) -> tuple[Any, NDArray[
     evidence = evidence_by_row(log)
     pairs = np.triu_indices(groups, k=1)
     columns = list_disparities(exposure, evidence).numpy()[:, *pairs].reshape(sets, queries, -1)
-    truth = evaluate(FixedScorer(by_first), population, position_bias=BIAS, intervals=None).disparity
-    of_pairs = np.array([truth]) if groups == 2 else np.asarray(truth)[pairs]
+    truth = evaluate(FixedScorer(by_first), population, position_bias=BIAS, intervals=None).disparities
+    of_pairs = truth[pairs]
     return zip(columns, evidence.impressions.numpy().reshape(sets, queries), strict=True), of_pairs
 
 

@@ -8,23 +8,28 @@ import math
 from pathlib import Path
 from typing import Any
 
+import lightgbm
 import numpy as np
 import polars as pl
 import pytest
 
 import fultr
 from fultr import FairRanker, InputError
-from fultr.serving import export_onnx, load_policy
+from fultr.serving import export_lightgbm, export_onnx, load_policy
 from tests.commands import json_of, refusal
 from tests.ranker_contract import lists as learnable
 from tests.training_tasks import random_log
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
+TREES = fultr.TreeSettings(rounds=20, min_rows=5, leaves=4)
 FORMS = {
     "linear": FairRanker(2.0, l2=0.01, scale_features=True),
     "group-blind mlp": FairRanker(2.0, model="mlp", hidden=(5, 3), l2=0.01, group_blind=True),
     "offsets": FairRanker(max_disparity=0.05, fairness="offsets", l2=0.01),
+    "trees": FairRanker(2.0, model="trees", trees=TREES),
+    "linear+trees": FairRanker(2.0, model="linear+trees", trees=TREES, scale_features=True, group_blind=True),
+    "tree offsets": FairRanker(max_disparity=0.05, fairness="offsets", model="trees", trees=TREES),
     "relevance": fultr.baselines.RelevanceRegression(l2=0.1),
 }
 
@@ -77,6 +82,38 @@ def test_categories_and_missing_values_are_encoded_within(tmp_path: Path, missin
     np.testing.assert_allclose(session.run(None, {"features": rows})[0], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("missing", ["native", "mean"])
+def test_trees_take_categories_and_missing_values(tmp_path: Path, missing: str) -> None:
+    from tests.test_tree_features import made, raw, trees_of
+
+    ranker = made(fairness_weight=0.0, missing=missing).fit(random_log(raw(), impressions=4_000))
+    assert trees_of(ranker).is_categorical.any()
+    path, test = fultr.save(ranker, tmp_path / "policy"), raw(seed=7)
+    expected = ranker.predict(test)
+    model, _ = export_onnx(path, tmp_path / "policy.onnx")
+    scores = onnxruntime.InferenceSession(str(model)).run(None, {"features": test.features})[0]
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+    text = export_lightgbm(path, tmp_path / "policy.txt")
+    rows = ranker.encoding_.apply(test).features
+    theirs = lightgbm.Booster(model_file=str(text)).predict(rows)
+    np.testing.assert_allclose(theirs, expected, rtol=1e-12)
+    light = load_policy(path).scores(test.features, category_names=test.category_names)
+    np.testing.assert_allclose(light, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["trees", "linear+trees"])
+def test_lightgbm_gives_the_scores_of_the_policy(
+    saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    out = tmp_path / "policy.txt"
+    assert json_of(capsys, "export", saved[form], "--to", "lightgbm", "--out", out) == {"file": str(out)}
+    data = learnable(seed=9)
+    booster = lightgbm.Booster(model_file=str(out))
+    assert booster.num_trees() > 0
+    theirs, ours = np.asarray(booster.predict(data.features)), fultr.load(saved[form]).predict(data)
+    np.testing.assert_allclose(theirs - theirs.mean(), ours - ours.mean(), rtol=1e-5, atol=1e-6)
+
+
 def test_the_card_says_what_the_model_is(
     saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,11 +130,11 @@ def test_the_card_says_what_the_model_is(
 def test_what_cannot_be_exported_is_refused(
     saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trees = fultr.TreeSettings(rounds=3, min_rows=5, leaves=4)
-    ranker = FairRanker(3.0, model="trees", trees=trees).fit(random_log(learnable(), impressions=400))
-    path = fultr.save(ranker, tmp_path / "trees")
-    assert "only linear policies and networks" in refusal(
-        capsys, "export", path, "--out", tmp_path / "a.onnx", unchanged=tmp_path
+    assert "only trees" in refusal(
+        capsys, "export", saved["linear"], "--to", "lightgbm", "--out", tmp_path / "a.txt", unchanged=tmp_path
+    )
+    assert "no place for" in refusal(
+        capsys, "export", saved["tree offsets"], "--to", "lightgbm", "--out", tmp_path / "a.txt"
     )
     with pytest.raises(InputError, match=r"\.onnx file"):
         export_onnx(saved["linear"], tmp_path / "a.txt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import fultr
 from fultr import FairRanker, FultrWarning, InputError, RankingDataset
+from fultr.baselines import FairCo, PGRank, RelevanceRegression
 from fultr.policy.feature_encoding import FeatureEncoding
 from tests.commands import result_of
 from tests.training_tasks import BIAS
@@ -309,6 +311,8 @@ def test_a_damaged_encoding_is_refused(change: dict[str, Any], problem: str, tmp
 
 
 def test_columns_that_hold_no_categories_are_refused() -> None:
+    with pytest.raises(InputError, match="categories have no mean"):
+        fultr.count(shown(), categories=["colour"], keep_missing=True, on_conflict="mean")
     with pytest.raises(InputError, match="a category must be text, true or false, or an integer"):
         fultr.count(shown(price=[0.5] * 6), categories=["price"])
     with pytest.raises(InputError, match="has 1200 different values"):
@@ -318,3 +322,49 @@ def test_columns_that_hold_no_categories_are_refused() -> None:
         FairRanker(0.0, **SETTINGS, categories=["price"]).fit(
             fultr.count(shown().select(pl.exclude("colour")), keep_missing=True)
         )
+
+
+def test_a_report_and_a_sweep_read_what_the_run_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.csv"
+    shown().write_csv(log)
+    options = [
+        "--categories",
+        "colour,remote",
+        "--missing",
+        "mean",
+        "--eta",
+        "1",
+        "--l2",
+        "0.1",
+        "--folds",
+        "0",
+    ]
+    code, _, err = result_of(capsys, "sweep", log, *options, "--lambdas", "0,1", "--out", tmp_path / "run")
+    assert code == 0, err
+    assert "the columns of numbers, price;" in err  # and not the categories
+    code, _, err = result_of(capsys, "report", tmp_path / "run", "--out", tmp_path / "page.html")
+    assert code == 0, err
+    code, out, _ = result_of(capsys, "inspect", log)
+    assert "categories (categories=, --categories)" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("method", [PGRank, RelevanceRegression, FairCo])
+def test_other_methods_take_categories_of_the_data(method: Any, tmp_path: Path) -> None:
+    counts = fultr.count(shown().drop("price", "colour"), categories=["remote"])
+    ranker = method(l2=0.1, position_bias=BIAS, valid_share=0.0).fit(counts)
+    assert ranker.get_feature_names_out().tolist() == ["remote=false", "remote=true"]
+    loaded = fultr.load_ranker(fultr.save(ranker, tmp_path / "policy"))
+    frame = items().drop("price", "colour")
+    np.testing.assert_array_equal(loaded.predict(frame), ranker.predict(frame))
+    np.testing.assert_array_equal(loaded.rank(frame), ranker.rank(frame))
+
+
+def test_files_of_numbers_alone_hold_neither_categories_nor_missing_values(tmp_path: Path) -> None:
+    log = fultr.read_log(shown(), categories=["colour"], keep_missing=True)
+    labelled = replace(log.data, relevance=np.ones(log.data.rows, np.float32))
+    with pytest.raises(InputError, match="'colour': .* no categories and no missing features"):
+        fultr.write_letor(labelled, tmp_path / "data.txt")
+    with pytest.raises(InputError, match="a regression on features"):
+        fultr.estimate_bias(log, method="em", relevance="features")

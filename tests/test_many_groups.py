@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from fultr import ClickLog, RandomRanking, RankingDataset, write_log
+from fultr import ClickLog, InputError, RandomRanking, RankingDataset, evaluate, write_log
 from fultr.audits import AUDIT, audit, pairs, read_audit, write_audit
 from fultr.audits.pairs import MOST_PAIRS
 from fultr.evaluation import bootstrap
@@ -109,6 +109,15 @@ def test_the_terminal_shows_what_people_can_read(tmp_path: Path, capsys: pytest.
     assert "By group: logged, the 20 of 1,000 furthest from their share of merit" in out
     assert "By pair of groups: logged, the worst 10 of 499,500" in out
     assert out.count("\n") < 60
+
+
+def test_an_evaluation_of_a_thousand_groups_is_refused_in_a_line() -> None:
+    log = log_of(1000)
+    with pytest.raises(
+        InputError, match="1,000 groups, whose 499,500 pairs are too many .* audit the policy"
+    ):
+        evaluate(RandomRanking(), log)
+    assert len(evaluate(RandomRanking(), log_of(100), resamples=50).groups) == 100
 
 
 def test_a_pair_that_meets_in_one_query_does_not_decide_the_interval_of_all() -> None:

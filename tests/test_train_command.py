@@ -154,15 +154,43 @@ def test_all_options_reach_the_ranker(
 def test_trees_are_grown_as_options_say(
     tmp_path: Path, clicks: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    options = ("--model", "trees", "--leaves", 3, "--rounds", 7, "--learning-rate", 0.5, "--folds", 2)
+    options: tuple[object, ...] = (
+        "--model",
+        "trees",
+        "--leaves",
+        3,
+        "--rounds",
+        7,
+        "--learning-rate",
+        0.5,
+        "--folds",
+        2,
+    )
+    options += (
+        "--min-rows",
+        9,
+        "--column-share",
+        0.9,
+        "--row-share",
+        0.8,
+        "--interactions",
+        "signal 1,quality",
+    )
+    options += ("--interactions", "signal 2")
     goal = ("--lambda", 1) if command == "train" else ("--lambdas", "0,1")
     json_of(capsys, command, clicks, *options, *goal, "--out", tmp_path / "run")
     config = json.loads((tmp_path / "run/config.json").read_text())["settings"]
     assert config["model"] == "trees"
     assert config["trees"]["leaves"] == 3
-    assert config["trees"]["min_rows"] == TreeSettings().min_rows
+    assert config["trees"]["monotone"] is None
     if command == "train":
-        asked = TreeSettings(leaves=3, rounds=7, learning_rate=0.5)
+        sampled: dict[str, Any] = {
+            "min_rows": 9,
+            "column_share": 0.9,
+            "row_share": 0.8,
+            "interactions": [["signal 1", "quality"], ["signal 2"]],
+        }
+        asked = TreeSettings(leaves=3, rounds=7, learning_rate=0.5, **sampled)
         assert load(tmp_path / "run/policy.safetensors").trees == asked
 
 
@@ -174,6 +202,14 @@ def test_trees_are_grown_as_options_say(
         (("--model", "trees", "--rounds", 0), "--rounds"),
         (("--model", "linear+trees", "--learning-rate", 2), "--learning-rate"),
         (("--model", "trees", "--protocol", "paper"), "cannot grow trees"),
+        (("--model", "trees", "--min-rows", 0), "--min-rows"),
+        (("--model", "trees", "--column-share", 1.5), "--column-share"),
+        (("--model", "trees", "--row-share", 0), "--row-share"),
+        (("--model", "trees", "--lambda", 0, "--monotone", "1"), "--monotone takes a feature and 1"),
+        (("--model", "trees", "--lambda", 0, "--monotone", "age=-1"), "no such feature"),
+        (("--model", "trees", "--monotone", "quality=-1"), "moves their leaves"),
+        (("--model", "trees", "--interactions", "age"), "no such feature"),
+        (("--model", "mlp", "--monotone", "quality=1"), "--monotone is for --model trees"),
     ],
 )
 def test_options_of_trees_that_do_not_fit_are_one_line(

@@ -15,7 +15,7 @@ import fultr
 import fultr.baselines
 from fultr import ClickLog, FairRanker, InputError, RankingDataset, TreeSettings
 from fultr.policy import GroupBlind, SummedScorer, Trees, TreeScorer
-from fultr.training import growing
+from fultr.training import growing, tree_model
 from fultr.training.goals import Penalised
 from fultr.training.growing import ScoreSlopes, stops_of
 from fultr.training.lightgbm_trees import BinnedRows
@@ -307,8 +307,8 @@ def test_growing_stops_where_it_no_longer_pays(log: ClickLog, monkeypatch: pytes
     monkeypatch.setattr(growing, "best_temperature", falling)
     ranker = made("trees", fairness_weight=0.0, trees=replace(SMALL, rounds=500)).fit(log)
     assert len(trees_of(ranker)) == 5
-    # twice the best number, and 50 more
-    assert len(asked) == len([stop for stop in stops_of(500) if stop <= 70])
+    # twice the best number, and 200 more
+    assert len(asked) == len([stop for stop in stops_of(500) if stop <= 250])
 
 
 def test_without_any_tree_the_policy_is_the_linear_one(
@@ -456,3 +456,18 @@ def test_features_without_a_split_leave_no_trees(log: ClickLog) -> None:
     ranker = made("trees", fairness_weight=1.0).fit(flat)
     assert not len(trees_of(ranker))
     assert np.ptp(ranker.predict(log.data)) == 0
+
+
+def test_leaves_of_many_rows_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = random_task(lists=60)
+    model = family(task.data)
+    parameters = np.random.default_rng(0).normal(size=(2, model.size))
+    expected = model.scores(parameters, slice(None))
+    assert model.leaves is model.leaves
+    monkeypatch.setattr(tree_model, "MOST_BYTES", model.leaves.nbytes)
+    halves = [model.with_trees(model.trees) for _ in range(2)]
+    assert all(one.leaves is one.leaves for one in halves)
+    kept = halves[1].leaves
+    np.testing.assert_array_equal(halves[0].scores(parameters, slice(None)), expected)
+    assert halves[1].leaves is not kept  # given up for those of the other
+    np.testing.assert_array_equal(halves[1].leaves, kept)

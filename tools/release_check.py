@@ -66,7 +66,8 @@ def try_out(package: Path, examples: Path, folder: Path) -> None:
     for command in COMMANDS:
         run(scripts / "fultr", *command.split(), folder=folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page, "the page has no picture"
+    # the page draws its pictures itself, by the script that it holds
+    assert "createElementNS" in page, "the page cannot draw its picture"
     assert 'src="http' not in page, "the page asks another host for something"
     for example in sorted(examples.glob("*.py")):
         assert run(scripts / "python", example, folder=folder)

@@ -29,7 +29,7 @@ from .data import (
     write_letor,
 )
 from .errors import FultrError, FultrWarning, InputError, WriteError
-from .evaluation import Evaluation, evaluate
+from .evaluation import Evaluation, FeatureEffect, evaluate, feature_effects
 from .expectation import expected_position_weights
 from .experiments import compare, reproduce
 from .logs import count, inspect_dataset, inspect_log, read_log, split_log, write_log
@@ -61,6 +61,7 @@ __all__ = [
     "DataSplits",
     "Evaluation",
     "FairRanker",
+    "FeatureEffect",
     "FixedScorer",
     "Frontier",
     "FultrError",
@@ -93,6 +94,7 @@ __all__ = [
     "evaluate",
     "expected_position_weights",
     "fair_offsets",
+    "feature_effects",
     "inspect",
     "inspect_dataset",
     "inspect_log",

@@ -150,8 +150,8 @@ def minimise(loss: ScoreLoss, l2: float, planes: Planes, start: Array) -> Minimu
     value, bound = best.value(loss, l2), 0.0
     planes.touch(loss, best)
     for _ in range(MOST_ROUNDS):
-        parameters, found = planes.lowest(l2, SHARE_OF_GAP * TOLERANCE * value)
-        bound = max(bound, found)
+        parameters, lower_bound = planes.lowest(l2, SHARE_OF_GAP * TOLERANCE * value)
+        bound = max(bound, lower_bound)
         target = Point.of(loss, parameters)
         nearer = best.towards(target, _best_step(loss, best, target, l2))
         reached = nearer.value(loss, l2)
@@ -208,27 +208,27 @@ def _moved(products: Array, gains: Array, shares: Array, free: NDArray[np.bool_]
     """Move the free shares to where they are best among themselves; `free` loses those that reach 0."""
     while True:
         change = np.where(free, _best_among(products, gains, free), 0.0) - shares
-        falling = np.flatnonzero(free & (shares + change <= 0))
-        if not falling.size:
+        decreasing = np.flatnonzero(free & (shares + change <= 0))
+        if not decreasing.size:
             return shares + change
-        falls = -change[falling]
-        steps = np.divide(shares[falling], falls, out=np.zeros(falling.size), where=falls > 0)
+        decrease = -change[decreasing]
+        steps = np.divide(shares[decreasing], decrease, out=np.zeros(decreasing.size), where=decrease > 0)
         shares = np.maximum(shares + steps.min() * change, 0.0)
-        free[falling[steps <= steps.min()]] = False
+        free[decreasing[steps <= steps.min()]] = False
         shares[~free] = 0.0
         shares /= shares.sum()
 
 
 def _best_among(products: Array, gains: Array, free: NDArray[np.bool_]) -> Array:
     """Return the best shares with sum 1, of either sign, if all but the free ones are 0."""
-    some = np.flatnonzero(free)
-    system = np.ones((some.size + 1, some.size + 1))
-    system[:-1, :-1] = products[np.ix_(some, some)]
+    index = np.flatnonzero(free)
+    system = np.ones((index.size + 1, index.size + 1))
+    system[:-1, :-1] = products[np.ix_(index, index)]
     # planes that depend on one another would make it singular
-    system[range(some.size), range(some.size)] += RIDGE
+    system[range(index.size), range(index.size)] += RIDGE
     system[-1, -1] = 0.0
     # gains that are all higher by the same change nothing, but would drown the rest
-    higher = gains[some] - gains[some].max()
-    found = np.zeros(gains.size)
-    found[some] = np.linalg.solve(system, np.append(higher, 1.0))[:-1]
-    return found
+    higher = gains[index] - gains[index].max()
+    shares = np.zeros(gains.size)
+    shares[index] = np.linalg.solve(system, np.append(higher, 1.0))[:-1]
+    return shares

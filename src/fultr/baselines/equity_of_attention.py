@@ -115,11 +115,11 @@ class EquityOfAttention(PostProcessing):
         stream = AttentionStream(
             len(data.group_names), examination_weights(self.position_bias_, longest), self.theta
         )
-        found = [np.empty(0, dtype=np.int32)]
+        rankings = [np.empty(0, dtype=np.int32)]
         for which in lists.tolist():
             rows = slice(int(data.offsets[which]), int(data.offsets[which + 1]))
-            found.append(stream.rank(relevance[rows], data.group[rows]))
-        return np.concatenate(found)
+            rankings.append(stream.rank(relevance[rows], data.group[rows]))
+        return np.concatenate(rankings)
 
 
 class AttentionStream:

@@ -115,11 +115,11 @@ class ExposureLP(PostProcessing):
 
     def position_probabilities(self, data: RankingDataset) -> Array:
         """Return how likely each row is at each position: rows x positions."""
-        found = np.zeros((data.rows, int(data.lengths.max(initial=0))))
+        probabilities = np.zeros((data.rows, int(data.lengths.max(initial=0))))
         for which, plan in enumerate(self._plans(data, np.arange(len(data)))):
             size = int(data.lengths[which])
-            found[data.offsets[which] : data.offsets[which + 1], :size] = plan.probabilities
-        return found
+            probabilities[data.offsets[which] : data.offsets[which + 1], :size] = plan.probabilities
+        return probabilities
 
     def sampler(self, data: RankingDataset) -> RankingSampler:
         """Prepare to draw rankings of the lists of `data`; each is solved once."""
@@ -201,10 +201,10 @@ class RankingPlan:
 
     @property
     def order(self) -> Whole:
-        """The place of each item of the list in the mixture."""
-        found = np.empty(self.kind.size, dtype=np.int64)
-        found[np.argsort(self.kind, kind="stable")] = np.arange(self.kind.size)
-        return found
+        """The index of each item of the list in the mixture."""
+        order = np.empty(self.kind.size, dtype=np.int64)
+        order[np.argsort(self.kind, kind="stable")] = np.arange(self.kind.size)
+        return order
 
     @property
     def probabilities(self) -> Array:
@@ -280,7 +280,7 @@ class Programme:
         items = kron(eye_array(kinds), np.ones((1, size)))
         signed = [hstack([sign * self.pairs, -eye_array(pairs)]) for sign in (1, -1)]
         added_up = csr_array(np.append(np.zeros(gains.size), np.ones(pairs))[None])
-        found = linprog(
+        solution = linprog(
             np.append(-gains, costs),
             A_ub=vstack([*signed, added_up]),
             b_ub=np.append(np.zeros(2 * pairs), limit),
@@ -288,6 +288,6 @@ class Programme:
             b_eq=np.append(np.ones(size), self.count),
             options={"primal_feasibility_tolerance": FEASIBLE, "dual_feasibility_tolerance": FEASIBLE},
         )
-        if found.x is None:
-            raise FultrError(f"the linear programme of a list of {size} was not solved: {found.message}")
-        return np.asarray(found.x[: gains.size].reshape(kinds, size))
+        if solution.x is None:
+            raise FultrError(f"the linear programme of a list of {size} was not solved: {solution.message}")
+        return np.asarray(solution.x[: gains.size].reshape(kinds, size))

@@ -61,14 +61,14 @@ class SVMRank(TrainableRanker):
         counted = source.compact()
         task = Task.of(counted, self.weighing(bias))
         model = LinearModel(task.data, Scaling.wanted(task.data, self.scale_features))
-        found = _minima(task, model, float(counted.gains().sum()), l2)
+        minima = _minima(task, model, float(counted.gains().sum()), l2)
         best = 0
         if valid is not None and l2.size > 1:
             aside = Task.of(valid, self.weighing(bias))
-            best = _best_ranking(aside, model.on(aside.data), found)
-        self.set_scorer(model.scorer(found[best].parameters), task.data, bias)
+            best = _best_ranking(aside, model.on(aside.data), minima)
+        self.set_scorer(model.scorer(minima[best].parameters), task.data, bias)
         self.l2_ = float(l2[best])
-        self.gap_ = found[best].gap
+        self.gap_ = minima[best].gap
         if self.gap_ > TOLERANCE:
             problem = (
                 f"training ended {self.gap_:.2%} from the best at most; scale features, or choose a larger l2"
@@ -238,10 +238,10 @@ class PairwiseHinge:
 
     def pull_back(self, by_score: Array) -> Array:
         """Return the subgradient by the parameters that belongs to one by the scores."""
-        found, unused = np.zeros(self.model.size), np.empty(0)
+        gradient, unused = np.zeros(self.model.size), np.empty(0)
         for rows in _blocks(by_score.size):
-            found += self.model.pull_back(unused, rows, by_score[None, rows])[0]
-        return found
+            gradient += self.model.pull_back(unused, rows, by_score[None, rows])[0]
+        return gradient
 
 
 @compiled_fused
@@ -277,35 +277,35 @@ def _minima(task: Task, model: LinearModel, clicks: float, l2: Array) -> list[Mi
         problem = "no click has another candidate beside it, so there is nothing to learn an order from"
         raise InputError(problem, column="click")
     rows = rows_of(task.data.offsets, lists)
-    taught = LinearModel(task.data[lists], model.scaling)
-    loss = PairwiseHinge(taught, weight[rows] / clicks)
-    planes, found = Planes(model.size), [Minimum(model.initial(0), 0.0, 0.0)]
+    model_of_lists = LinearModel(task.data[lists], model.scaling)
+    loss = PairwiseHinge(model_of_lists, weight[rows] / clicks)
+    planes, minima = Planes(model.size), [Minimum(model.initial(0), 0.0, 0.0)]
     for cost in l2:
-        found.append(minimise(loss, float(cost), planes, found[-1].parameters))
-    return found[1:]
+        minima.append(minimise(loss, float(cost), planes, minima[-1].parameters))
+    return minima[1:]
 
 
-def _best_ranking(task: Task, model: Model, found: Sequence[Minimum]) -> int:
+def _best_ranking(task: Task, model: Model, minima: Sequence[Minimum]) -> int:
     """Return whose ranking by descending score has the highest DCG, by the evidence of the task."""
     weight = task.utility.weight.numpy()
     if not weight.any():
         problem = "no validation item was clicked, so that nothing says which l2 is best; give a single one"
         raise InputError(problem, column="valid")
     values = []
-    for one in found:
-        ranks = rank_positions(_scores(model, one.parameters), task.data.offsets)
+    for minimum in minima:
+        ranks = rank_positions(_scores(model, minimum.parameters), task.data.offsets)
         values.append(float(weight @ task.tables[0, ranks - 1]))
     return int(np.argmax(values))
 
 
 def _scores(model: Model, parameters: Array) -> Array:
     with np.errstate(over="ignore"):  # what is too large is refused below
-        scores = [model.scores(parameters[None], rows)[0] for rows in _blocks(model.data.rows)]
-    found = np.concatenate(scores, dtype=np.float64)
-    if not np.isfinite(found).all():
+        blocks = [model.scores(parameters[None], rows)[0] for rows in _blocks(model.data.rows)]
+    scores = np.concatenate(blocks, dtype=np.float64)
+    if not np.isfinite(scores).all():
         problem = "scores become too large for their numbers; scale features, or choose a larger l2"
         raise InputError(problem, column="scale_features")
-    return found
+    return scores
 
 
 def _blocks(rows: int) -> list[slice]:

@@ -18,16 +18,19 @@ class ExportFormat(StrEnum):
     """What a policy is exported as."""
 
     ONNX = "onnx"
+    LIGHTGBM = "lightgbm"
 
 
 def export(
     policy: Annotated[Path, typer.Argument(help="A saved policy, or the folder of a run.")],
-    out: Annotated[Path, typer.Option(help="Where to write the model; its card goes beside it.")],
-    _to: Annotated[ExportFormat, typer.Option("--to", help="The format.")] = ExportFormat.ONNX,
+    out: Annotated[
+        Path, typer.Option(help="Where to write the model; the card of an ONNX model goes beside it.")
+    ],
+    to: Annotated[ExportFormat, typer.Option("--to", help="The format.")] = ExportFormat.ONNX,
     _seed: UnusedSeed = 0,
     json: Json = False,
 ) -> None:
-    """Write a linear policy or a network as an ONNX model, and a card in JSON that says what it is.
+    """Write a policy as an ONNX model with a card in JSON that says what it is, or trees as LightGBM's text.
 
     The model takes the features of the candidates of a request and returns their scores; the order of the
     features, their scaling and the temperature are within. Rankings are then to be drawn from the scores, as
@@ -36,7 +39,14 @@ def export(
     \b
     Example:
       fultr export run --to onnx --out policy.onnx
+      fultr export run --to lightgbm --out policy.txt
     """
+    if to is ExportFormat.LIGHTGBM:
+        written = fultr.serving.export_lightgbm(policy_file(policy), out)
+        if json:
+            print_json({"file": str(written)})
+        say(f"wrote {written}")
+        return
     model, card = fultr.serving.export_onnx(policy_file(policy), out)
     if json:
         print_json({"file": str(model), "card": str(card)})

@@ -123,7 +123,7 @@ def _from_swaps(
     logged = read_asked(
         asked.found_in(fultr.logs.first_table(asked.file).schema.names), replace(reading, on_conflict="first")
     )
-    assert isinstance(logged.log, fultr.ClickLog)  # noqa: S101 - swaps are told of single impressions
+    assert isinstance(logged.log, fultr.ClickLog)  # noqa: S101 - swaps are columns of single impressions
     estimate = fultr.clicks.estimate_noise_swap(logged.log, **logged.inputs, level=level, seed=seed)
     if out is not None:
         write_text(out, json_module.dumps(estimate.to_position_bias().to_dict(), indent=1) + "\n")

@@ -155,27 +155,38 @@ def log_reading(
     )
 
 
-def reads_log(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `log_reading` in place of its parameter `reading`, which is made of them.
+Command = Callable[..., None]
 
-    So every command that reads a log has them in the same words.
+
+def shared_options(name: str, make: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the options of `make` in place of its parameter `name`.
+
+    The command gets what `make` makes of them. So every command that has them has them in the same words.
     """
-    shared = list(signature(log_reading, eval_str=True).parameters.values())
-    own = signature(command, eval_str=True)
-    parameters = [
-        parameter
-        for one in own.parameters.values()
-        for parameter in (shared if one.name == "reading" else [one])
-    ]
+    shared = list(signature(make, eval_str=True).parameters.values())
 
-    @wraps(command)
-    def called(**given: Any) -> None:
-        reading = log_reading(**{one.name: given.pop(one.name) for one in shared})
-        command(reading=reading, **given)
+    def with_options(command: Command) -> Command:
+        own = signature(command, eval_str=True)
+        parameters = [
+            parameter
+            for one in own.parameters.values()
+            for parameter in (shared if one.name == name else [one])
+        ]
 
-    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {one.name: one.annotation for one in parameters}
-    return called
+        @wraps(command)
+        def called(**given: Any) -> None:
+            made = make(**{one.name: given.pop(one.name) for one in shared})
+            command(**{name: made}, **given)
+
+        called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return with_options
+
+
+reads_log = shared_options("reading", log_reading)
+"""Gives a command the options of `log_reading` in place of its parameter `reading`."""
 
 
 def finite_option(value: float, option: str) -> None:

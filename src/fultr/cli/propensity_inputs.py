@@ -18,7 +18,7 @@ from fultr.cli.propensity_options import RelevanceName
 from fultr.errors import InputError
 
 SWAP_RANK, SWAPPED, RANKER, CONTEXT = "swap_rank", "swapped", "ranker", "context"
-"""What is told of each impression; the first three are also the names that its columns are known by."""
+"""Columns about each impression; the first three are also their usual names in a table."""
 
 BY = "by"
 """The context of each impression, as long as impressions are held."""
@@ -76,7 +76,7 @@ class Logged:
     inputs: dict[str, Any]
 
     def parts(self) -> Iterator[tuple[str | None, fultr.ClickLog | fultr.Counts, dict[str, Any]]]:
-        """Yield the value of each context, its impressions and what is told of them; or all of the log."""
+        """Yield the value of each context, its impressions and the columns about them; or all of the log."""
         context = self.inputs.get(BY)
         if context is not None:
             assert isinstance(self.log, fultr.ClickLog)  # noqa: S101 - columns of impressions come with impressions

@@ -10,7 +10,7 @@ import typer
 
 
 class MethodName(StrEnum):
-    """How examination is told from relevance."""
+    """How examination is separated from relevance."""
 
     SWAP = "swap"
     HARVEST = "harvest"

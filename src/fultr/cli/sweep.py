@@ -41,8 +41,6 @@ from fultr.cli.training_options import (
     GroupBlind,
     Hidden,
     Inputs,
-    LearningRate,
-    Leaves,
     Log,
     Missing,
     Model,
@@ -52,7 +50,6 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
-    Rounds,
     ScaleFeatures,
     TopK,
     Valid,
@@ -60,9 +57,9 @@ from fultr.cli.training_options import (
     check_share,
     click_noise,
     numbers_of,
-    tree_settings,
 )
 from fultr.cli.training_run import RunLocation, run_training
+from fultr.cli.tree_options import NO_TREES, grows_trees, tree_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +69,7 @@ PICTURES = ("frontier.png", "frontier.svg")
 
 
 @reads_log
+@grows_trees
 def sweep(
     log: Log,
     out: Out,
@@ -91,9 +89,7 @@ def sweep(
     ] = None,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
-    leaves: Leaves = None,
-    rounds: Rounds = None,
-    learning_rate: LearningRate = None,
+    trees: dict[str, Any] = NO_TREES,
     eta: Eta = None,
     bias: BiasFile = None,
     eps_plus: EpsPlus = None,
@@ -138,7 +134,7 @@ def sweep(
     ranker = fultr.FairRanker(
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
-        trees=tree_settings(model, leaves=leaves, rounds=rounds, learning_rate=learning_rate),
+        trees=tree_settings(model, trees),
         l2=numbers_of(l2, "--l2"),
         position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),

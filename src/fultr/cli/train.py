@@ -44,8 +44,6 @@ from fultr.cli.training_options import (
     GroupBlind,
     Hidden,
     Inputs,
-    LearningRate,
-    Leaves,
     Log,
     Missing,
     Model,
@@ -55,7 +53,6 @@ from fultr.cli.training_options import (
     ProtocolName,
     RelevantFrom,
     Resume,
-    Rounds,
     ScaleFeatures,
     TopK,
     Valid,
@@ -63,9 +60,9 @@ from fultr.cli.training_options import (
     check_share,
     click_noise,
     numbers_of,
-    tree_settings,
 )
 from fultr.cli.training_run import RunLocation, run_training
+from fultr.cli.tree_options import NO_TREES, grows_trees, tree_settings
 from fultr.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,6 +73,7 @@ MOST_PAIRS = 6
 
 
 @reads_log
+@grows_trees
 def train(
     log: Log,
     out: Out,
@@ -103,9 +101,7 @@ def train(
     folds: Folds = DEFAULT_FOLDS,
     model: Model = ModelName.LINEAR,
     hidden: Hidden = None,
-    leaves: Leaves = None,
-    rounds: Rounds = None,
-    learning_rate: LearningRate = None,
+    trees: dict[str, Any] = NO_TREES,
     l2: L2 = None,
     eta: Eta = None,
     bias: BiasFile = None,
@@ -157,7 +153,7 @@ def train(
         folds=folds,
         model=model.value,
         hidden=numbers_of(hidden, "--hidden", int),
-        trees=tree_settings(model, leaves=leaves, rounds=rounds, learning_rate=learning_rate),
+        trees=tree_settings(model, trees),
         l2=numbers_of(l2, "--l2"),
         position_bias=any_bias(eta, bias),
         noise=click_noise(eps_plus, eps_minus),

@@ -19,7 +19,7 @@ import fultr.data
 import fultr.logs
 import fultr.training
 from fultr.cli.files import NO_POLICIES, Content, PolicyFeatures, read_any, read_impressions
-from fultr.cli.option_names import OPTIONS, in_option_names
+from fultr.cli.option_names import in_option_names
 from fultr.cli.options import LogReading, finite_option
 from fultr.cli.output import say
 from fultr.errors import InputError
@@ -47,6 +47,7 @@ class MissingName(StrEnum):
 
     MEAN = "mean"
     INDICATOR = "indicator"
+    NATIVE = "native"
 
 
 class ProtocolName(StrEnum):
@@ -83,14 +84,6 @@ Model = Annotated[
 Hidden = Annotated[
     str | None,
     typer.Option(help="Widths of the hidden layers of an mlp, e.g. 64,32; else half the features."),
-]
-Leaves = Annotated[int | None, typer.Option(help="The most leaves of a tree. [default: 15]")]
-Rounds = Annotated[
-    int | None,
-    typer.Option(help="The most trees grown for utility; left-out clicks choose. [default: 300]"),
-]
-LearningRate = Annotated[
-    float | None, typer.Option(help="What the leaf values of each tree are multiplied by. [default: 0.1]")
 ]
 L2 = Annotated[
     list[str] | None,
@@ -133,8 +126,8 @@ ScaleFeatures = Annotated[
 Missing = Annotated[
     MissingName | None,
     typer.Option(
-        help="Missing features: the mean of the training, or that and a further column that says so."
-        " [default: an error]"
+        help="Missing features: the mean of the training; that and a further column that says so; or, native,"
+        " as they are, with --model trees. [default: an error]"
     ),
 ]
 TopK = Annotated[int | None, typer.Option(min=1, help="Positions beyond have no utility.")]
@@ -201,18 +194,6 @@ def check_share(ranker: fultr.FairRanker, valid: Path | None) -> None:
         raise InputError("give --valid or --valid-share, not both")
     if ranker.valid_share is not None and ranker.protocol != "paper":
         raise InputError("--valid-share is for --protocol paper; see --folds")
-
-
-def tree_settings(model: ModelName, **options: float | None) -> fultr.TreeSettings | None:
-    """Return the settings of trees that were given; None if there were none."""
-    settings: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if not settings:
-        return None
-    if model.value not in fultr.training.TREES:
-        option = OPTIONS[next(iter(settings))]
-        raise InputError(f"{option} is for --model {' and '.join(fultr.training.TREES)}")
-    with in_names_of_options():
-        return fultr.TreeSettings(**settings)
 
 
 def settings_of(ranker: fultr.FairRanker) -> dict[str, Any]:

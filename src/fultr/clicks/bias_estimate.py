@@ -83,7 +83,7 @@ class BiasEstimate:
     notes
         What to know before relying on the estimate, in sentences.
     tail
-        What `to_position_bias` does where there is not enough data, unless it is told. `estimate_bias`
+        What `to_position_bias` does where there is not enough data, unless it gets a `tail`. `estimate_bias`
         chooses `usable_tail`.
     """
 

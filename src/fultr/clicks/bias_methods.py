@@ -223,7 +223,7 @@ def _apart(one: BiasEstimate, other: BiasEstimate) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class _MethodChoice:
-    """A log with what is told of it, `MethodInputs`; it is counted at most once, whatever the methods."""
+    """A log with its `MethodInputs`; it is counted once, however many methods are run."""
 
     log: ClickLog | Counts
     given: dict[str, Any]

@@ -260,7 +260,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
 def check_usable(
     impressions: NDArray[np.int64], estimated: NDArray[np.int64], settings: Settings, how: str
 ) -> None:
-    """Refuse data in which nothing can be told of any position relative to the first.
+    """Refuse data in which no position can be compared with the first.
 
     `how` completes the sentence: what a position is compared with the first by.
     """

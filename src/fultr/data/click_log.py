@@ -33,6 +33,9 @@ from fultr.data.propensity import NOT_SHOWN, click_weights, examination
 from fultr.errors import InputError
 from fultr.results import Displayed, Tables, summary_tables
 
+MOST_COUNTED = 1 << 20
+"""Entries that are counted to show what a log holds: about a second of work."""
+
 
 @dataclass(frozen=True, eq=False)
 class Planted:
@@ -327,7 +330,10 @@ class ClickLog(Displayed):
         return frame_of_log(self)
 
     def tables(self) -> Tables:
-        """Return what `describe` says as tables, which a notebook shows."""
+        """Return what `describe` says as tables, which a notebook shows; of many entries, only how many."""
+        if self.entries > MOST_COUNTED:
+            sizes = {"lists": len(self.data), "impressions": len(self), "entries": self.entries}
+            return summary_tables({**sizes, "clicks": int(self.click.sum())})
         return summary_tables(self.describe())
 
     def describe(self) -> dict[str, Any]:

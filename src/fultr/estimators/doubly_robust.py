@@ -16,6 +16,7 @@ from fultr.data.grouping import dense
 from fultr.errors import InputError
 from fultr.estimators.click_evidence import ClickRates, by_impression, by_pool, check_counts, evidence_of
 from fultr.estimators.evidence import Evidence
+from fultr.policy.feature_encoding import FeatureEncoding
 
 Array = NDArray[np.float64]
 
@@ -163,7 +164,7 @@ def _depth(counts: Counts, examined: Array) -> Array:
 
 def _columns(counts: Counts) -> Array:
     """Return the features and an indicator of each group, with mean 0 and deviation 1."""
-    data = counts.data
+    data = FeatureEncoding.of(counts.data, "mean").apply(counts.data)
     groups = data.group[:, None] == np.arange(len(data.group_names))
     columns = np.concatenate([data.features.astype(np.float64), groups.astype(np.float64)], axis=1)
     deviation = columns.std(axis=0)

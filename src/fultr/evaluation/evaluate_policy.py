@@ -11,6 +11,7 @@ from fultr.arguments import one_of, random_generator, whole_number
 from fultr.click_model import ClickNoise
 from fultr.clicks.examination import AnyBias, with_examination
 from fultr.data import RankingDataset
+from fultr.errors import InputError
 from fultr.estimators import Evidence
 from fultr.evaluation.bootstrap import checked_level, percentile_interval, resampled_means
 from fultr.evaluation.contributions import (
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from fultr.expectation.exact import Accuracy
 
 Array = NDArray[np.float64]
+
+MOST_CELLS = 1 << 28
+"""The most values of pairs of groups that an evaluation keeps at once, 2 GB of them."""
 
 
 def evaluate(
@@ -99,6 +103,7 @@ def evaluate(
     lists, from_relevance = source.data, isinstance(source, RankingDataset)
     bias = examination_of(curve, source, policy, depth)
     evidence = evidence_of(source, bias, noise)
+    _check_pairs(len(lists), len(lists.group_names), 0 if intervals is None else resamples)
     ranker = ranker_of(policy, lists, stochastic, accuracy)
     at = at if bias is None else bias.last_position(at)
     of_lists = contributions_of(
@@ -130,6 +135,17 @@ def evaluate(
         empties_dropped=evidence.empties_dropped,
         never_seen=_never_seen(evidence, lists.group_names),
     )
+
+
+def _check_pairs(lists: int, groups: int, resamples: int) -> None:
+    """Refuse more pairs of groups than there is memory for: they are kept for each list and each resample."""
+    pairs = groups * (groups - 1) // 2
+    if pairs * max(lists, resamples) > MOST_CELLS:
+        problem = (
+            f"there are {groups:,} groups, whose {pairs:,} pairs are too many for an evaluation of {lists:,}"
+            " lists. Merge small groups, or audit the policy: an audit measures any number of groups"
+        )
+        raise InputError(problem, column="group")
 
 
 def _never_seen(evidence: Evidence, names: tuple[str, ...]) -> dict[str, float]:

@@ -178,8 +178,14 @@ def inspect_columns(
             kinds = ((text, word), (missing, "missing or NaN"), (infinite, "infinite"))
             counted = ", ".join(f"{number:,} {kind}" for number, kind in kinds if number)
             sentence = f"Column '{name}' cannot be a feature as it is: of its values, {counted}."
+            if not infinite and word == "text":
+                encoded = "categories (categories=, --categories)" if text else MISSING_ADVICE
+                sentence += f" A policy can take {encoded}."
             findings.append(Finding("note", "features", sentence))
     return findings
+
+
+MISSING_ADVICE = "missing values (missing=, --missing)"
 
 
 def _unusable(column: Any) -> NDArray[np.int64]:

@@ -238,9 +238,12 @@ class OpenedLog:
             categories = self.about.category_columns(where)
         chosen = find_features(where, options.get("features"), options.get("exclude", ()), used, categories)
         self.features = chosen.names
+        if options.get("on_conflict") == "mean" and (chosen.categories or self.about.category_names):
+            problem = "categories have no mean; {on_conflict} 'first' or 'last' says which to take"
+            raise InputError(problem, column="on_conflict", value="mean", options=["on_conflict"])
         on_features = options.get("on_features")
         if chosen.by_type and not documents and on_features is not None:
-            on_features(chosen.names)
+            on_features(tuple(name for name in chosen.names if name not in chosen.categories))
         group = renamed.get("group", "group")
         in_log = any(group in table.schema.names for table in self.tables)
         if not in_log and any(group in table.schema.names for table in documents):

@@ -17,7 +17,8 @@ from .ranking_formats import RankingFormat, format_of
 from .ranking_svm import RankingSVM
 from .rotation import expected_exposure, rotated_positions
 from .scorers import GroupBlind, LinearScorer, MLPScorer, Probability, Shifted, TorchPolicy
-from .trees import SummedScorer, Trees, TreeScorer
+from .tree_scorers import SummedScorer, TreeScorer
+from .trees import Trees
 
 __all__ = [
     "TABLE_ENDINGS",

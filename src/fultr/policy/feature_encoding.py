@@ -160,6 +160,11 @@ class FeatureEncoding(PlainValues):
         """The names of the columns that a scorer gets."""
         return tuple(name for column in self.columns for name in self._outputs(column))
 
+    @cached_property
+    def sources(self) -> tuple[int, ...]:
+        """The index of the feature that each column a scorer gets is made of."""
+        return tuple(index for index, column in enumerate(self.columns) for _ in self._outputs(column))
+
     @property
     def categories(self) -> tuple[str, ...]:
         """The names of the features that hold categories."""
@@ -184,14 +189,13 @@ class FeatureEncoding(PlainValues):
         if self.is_identity and not raw.category_names:
             return replace(raw, allows_missing=False) if raw.allows_missing else raw
         blocks = [self._encoded(column, raw, index) for index, column in enumerate(self.columns)]
-        sources = [index for index, block in enumerate(blocks) for _ in range(block.shape[1])]
         native = {} if self.one_hot else {one.name: one.categories for one in self.columns if one.categories}
         return replace(
             raw,
             features=np.concatenate(blocks, axis=1) if blocks else raw.features,
             feature_names=self.output_names,
             group_columns=tuple(
-                output for output, source in enumerate(sources) if source in raw.group_columns
+                output for output, source in enumerate(self.sources) if source in raw.group_columns
             ),
             category_names=native,
             allows_missing=bool(native) or self.missing == "native",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.errors import InputError
+from fultr.policy.trees import LARGEST_CATEGORY, MISSING_LEFT, MISSING_ZERO, NEAR_ZERO, Trees
 
 Array = NDArray[np.float64]
 LightScorer = Callable[[NDArray[np.float32]], Array]
@@ -84,38 +85,11 @@ class TreeScores:
 
     def __init__(self, arrays: dict[str, NDArray[Any]], preparation: Preparation) -> None:
         self.preparation = preparation
-        starts = arrays["starts"]
-        sizes = np.diff(starts)
-        self._check(arrays, sizes, preparation.mean.size)
-        leaf_starts = (starts + np.arange(starts.size))[:-1]
-        tree = np.repeat(np.arange(sizes.size), sizes)
-        children = np.stack([arrays["left"], arrays["right"]], axis=1)
-        of_nodes, of_leaves = starts[:-1][tree, None], leaf_starts[tree, None]
-        # a leaf is below 0 from here on, counted over all trees
-        self.children = np.where(children >= 0, children + of_nodes, children - of_leaves)
-        self.roots = np.where(sizes > 0, starts[:-1], -1 - leaf_starts)
-        self.feature, self.threshold = arrays["feature"], arrays["threshold"]
-        self.missing_left = arrays["missing_left"].astype(bool)
-        self.value = arrays["value"]
-
-    @staticmethod
-    def _check(arrays: dict[str, NDArray[Any]], sizes: NDArray[np.int64], features: int) -> None:
-        """Refuse trees in which an item would not end in a leaf."""
-        starts, nodes = arrays["starts"], arrays["feature"].size
-        names = ("threshold", "missing_left", "left", "right")
-        fits = starts.ndim == 1 and starts.size > 0 and starts[0] == 0 and starts[-1] == nodes
-        fits = fits and bool((sizes >= 0).all()) and arrays["value"].size == nodes + sizes.size
-        fits = fits and all(arrays[name].shape == (nodes,) for name in names)
-        if fits:
-            number = np.arange(nodes) - np.repeat(starts[:-1], sizes)
-            limit = np.repeat(sizes, sizes)
-            for side in (arrays["left"], arrays["right"]):
-                ascending = (side < 0) | (side > number)
-                fits = fits and bool((ascending & (side < limit) & (side >= -1 - limit)).all())
-            of_data = (arrays["feature"] >= 0) & (arrays["feature"] < features)
-            fits = fits and bool(of_data.all()) and bool(np.isfinite(arrays["value"]).all())
-        if not fits:
-            raise InputError("children must be later nodes, or leaves, of their tree", column="trees")
+        self.trees = Trees(**arrays).check(preparation.mean.size)
+        self.roots, self.children = self.trees.roots_and_children()
+        self.is_categorical = self.trees.is_categorical
+        node = np.repeat(np.arange(self.trees.feature.size), np.diff(self.trees.category_starts))
+        self.members = _member(node, self.trees.categories)
 
     def __call__(self, features: NDArray[np.float32]) -> Array:
         """Return the score of each item."""
@@ -127,15 +101,32 @@ class TreeScores:
         inner = np.nonzero(node >= 0)
         while inner[0].size:
             at = node[inner]
-            value = rows[inner[1], self.feature[at]]
-            right = ~(value <= self.threshold[at])
-            right &= ~(np.isnan(value) & self.missing_left[at])
+            value = rows[inner[1], self.trees.feature[at]]
+            right = self._goes_right(value, at)
             below = self.children[at, right.astype(np.intp)]
             node[inner] = below
             further = below >= 0
             inner = inner[0][further], inner[1][further]
         # tree by tree, as they are summed elsewhere
-        return np.asarray(self.value[-1 - node].sum(axis=0))
+        return np.asarray(self.trees.value[-1 - node].sum(axis=0))
+
+    def _goes_right(self, value: NDArray[np.float32], node: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say which values go to the right of their nodes; see `Trees`."""
+        missing = self.trees.missing[node]
+        is_missing = np.isnan(value) | (((missing & MISSING_ZERO) > 0) & (np.abs(value) <= NEAR_ZERO))
+        right = np.where(is_missing, (missing & MISSING_LEFT) == 0, ~(value <= self.trees.threshold[node]))
+        categorical = self.is_categorical[node]
+        if categorical.any():
+            given = value[categorical]
+            usable = (given > -1) & (given <= LARGEST_CATEGORY)
+            member = _member(node[categorical], np.where(usable, given, 0).astype(np.int64))
+            right[categorical] = ~(usable & np.isin(member, self.members))
+        return right
+
+
+def _member(node: NDArray[np.int64], category: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return one number for a node and a category."""
+    return node * (LARGEST_CATEGORY + 1) + category
 
 
 @dataclass(frozen=True, eq=False)

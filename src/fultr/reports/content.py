@@ -169,6 +169,30 @@ class Example:
 
 
 @dataclass(frozen=True)
+class FeatureRow:
+    """A feature, what permuting it changes, and its share of the gain of all splits of trees."""
+
+    name: str
+    utility: AuditEstimate
+    disparity: AuditEstimate
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The features that matter most to a policy, and what is to be said of them."""
+
+    about: str
+    rows: tuple[FeatureRow, ...]
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads of the columns; that of the gain where there are trees."""
+        heads = ("Feature", "Change of utility", "Change of disparity")
+        return (*heads, "Share of gain") if any(row.gain is not None for row in self.rows) else heads
+
+
+@dataclass(frozen=True)
 class Report:
     """All that a page says.
 
@@ -194,6 +218,8 @@ class Report:
         The confidence level of intervals.
     examples, examples_about
         Example rankings, and how they were chosen.
+    features
+        Which features drive the utility and the disparity of the policy that is shown first.
     """
 
     title: str
@@ -211,6 +237,7 @@ class Report:
     level: float
     examples: tuple[Example, ...] = ()
     examples_about: str = ""
+    features: FeatureTable | None = None
     notes: tuple[str, ...] = field(default=())
 
     def cut(self, detail: Detail) -> Report:

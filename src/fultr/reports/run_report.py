@@ -19,6 +19,7 @@ from fultr.evaluation import evaluate
 from fultr.logs import inspect_dataset
 from fultr.reports.content import (
     DataPart,
+    FeatureTable,
     Group,
     MeasuredRanking,
     Pair,
@@ -30,6 +31,7 @@ from fultr.reports.content import (
     within,
 )
 from fultr.reports.examples import examples_of
+from fultr.reports.features import feature_table
 from fultr.reports.runs import TrainedPolicy, TrainingRun
 from fultr.reports.sentences import number_of, summary_of_run
 from fultr.training.fair_ranker import PAPER_SHARE
@@ -89,6 +91,8 @@ def report_on_run(
         lacking.append(
             "No list has two groups and something relevant, so that there are no example rankings."
         )
+    shown_first = policies[0].key if policy is None else policy.key
+    features = None if shown is None else _features(run, shown_first, shown, seed)
     gaps = [*missing, *lacking, *unlike]
     if source is None:
         gaps.append(
@@ -101,7 +105,7 @@ def report_on_run(
         summary=tuple(summary_of_run(run, parts, rankings, None if counted is None else counted.data)),
         parts=parts,
         rankings=rankings,
-        picked=policies[0].key if policy is None else policy.key,
+        picked=shown_first,
         reference=useful.key,
         curve=_curve(first.position_bias_, counted),
         curve_about=_about_curve(run, first.position_bias_, counted),
@@ -113,7 +117,15 @@ def report_on_run(
         examples_about=_about_examples(VALIDATION if VALIDATION in clicks else TRAINING, seed)
         if examples
         else "",
+        features=features,
     )
+
+
+def _features(run: TrainingRun, key: str, source: CountsOrLabels, seed: int) -> FeatureTable:
+    """Return the features that matter to the policy that is shown first."""
+    policy = next(one for one in run.policies if one.key == key)
+    at = run.settings.get("top_k")
+    return feature_table(policy.name, policy.ranker, source, _level(run), at, seed)
 
 
 def _about_examples(part: str, seed: int) -> str:
@@ -223,15 +235,17 @@ def _validated(run: TrainingRun, policy: TrainedPolicy) -> MeasuredRanking:
     if policy.validation is None or policy.ranker.validation_ is None:
         return policy.validation or MeasuredRanking(exactly(None), exactly(None))
     try:
-        found = detailed(policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None)
+        measured = detailed(
+            policy.validation, policy.ranker.validation_, intervals=run.settings["clip"] is None
+        )
         expected = policy.ranker.new_queries_
         if expected is None:
-            return found
+            return measured
         # clustered by documents that queries share, where the intervals of an evaluation are not
         high, limit = expected["disparity"][2], run.goal.get("max_disparity")
         passes = high <= limit if limit is not None and "confidence" in run.goal else None
-        disparity = within(found.disparity.value, expected["disparity"][1:])
-        return replace(found, disparity=disparity, passes=passes)
+        disparity = within(measured.disparity.value, expected["disparity"][1:])
+        return replace(measured, disparity=disparity, passes=passes)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"what it says of its validation is damaged ({type(error).__name__}: {error})"
         raise InputError(problem, file=f"{run.location}, {policy.name}") from None
@@ -248,7 +262,7 @@ def _on_training(
     if source is None:
         return measured, True
     ranker = policy.ranker
-    found = evaluate(
+    evaluation = evaluate(
         ranker,
         source,
         position_bias=ranker.position_bias_,
@@ -257,10 +271,10 @@ def _on_training(
         intervals=None,
     )
     # sweeps measure in single accuracy; anything further off was not measured on the same clicks
-    allowed = SAME * max(1.0, sum(abs(merit) for merit in found.merit.values()))
-    if abs(found.dcg - measured.utility.value) > allowed:
+    allowed = SAME * max(1.0, sum(abs(merit) for merit in evaluation.merit.values()))
+    if abs(evaluation.dcg - measured.utility.value) > allowed:
         return measured, False
-    return detailed(measured, found.to_dict()), True
+    return detailed(measured, evaluation.to_dict()), True
 
 
 def detailed(

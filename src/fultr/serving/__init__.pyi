@@ -1,5 +1,6 @@
 from .demo import serve_demo
 from .export import export_onnx, model_card
+from .export_trees import export_lightgbm
 from .light_policy import LightPolicy, load_policy
 from .pages import monitor_page, write_monitor_page
 from .running import serve
@@ -14,6 +15,7 @@ __all__ = [
     "ServiceSettings",
     "Watched",
     "WatchedInterval",
+    "export_lightgbm",
     "export_onnx",
     "load_policy",
     "model_card",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fultr.arguments import finite_number
 from fultr.errors import FultrError, InputError
 from fultr.files import atomic_write, write_text, written_together
+from fultr.serving.export_trees import ML_DOMAIN, ML_OPSET, TREES, add_trees, linear_part, trees_of
 from fultr.serving.light_policy import encoding_of, layers_of, load_policy, scorer_weights
 from fultr.training.policy_fields import checked_scaling
 from fultr.training.policy_files import PolicyFile, read_policy_file
@@ -41,7 +42,7 @@ INTENDED_USE = (
 
 
 def export_onnx(policy: str | Path, out: str | Path) -> tuple[Path, Path]:
-    """Write a linear policy or a network as an ONNX model, and its card beside it; return both paths.
+    """Write a linear policy, a network or trees as an ONNX model, and its card beside it; return both paths.
 
     The model takes `features`, (items, d) float32 in the order of its metadata `features`, and returns
     `scores`, (items). Scaling, hidden columns and the temperature are within. A policy with an offset for
@@ -54,9 +55,6 @@ def export_onnx(policy: str | Path, out: str | Path) -> tuple[Path, Path]:
         raise InputError("an ONNX model is written to a .onnx file; name it so", file=out)
     load_policy(policy)  # refuses what cannot be scored without torch, and all damage
     file = read_policy_file(policy)
-    kind = file.content["model"]["kind"]
-    if kind not in ("linear", "mlp"):
-        raise InputError("only linear policies and networks can be exported", file=policy, value=kind)
     model = _model(file).SerializeToString()
     card = model_card(file, hashlib.sha256(model).hexdigest())
     with written_together():
@@ -108,7 +106,7 @@ def _model(file: PolicyFile) -> ModelProto:
         raise FultrError("needs the package onnx: pip install 'fultr[onnx]'") from error
     content, offsets = file.content, file.content.get("offsets") or {}
     width = len(content["features"])
-    graph = _Graph()
+    graph = Graph()
     scores = _scores(graph, file)
     inputs = [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["items", width])]
     if offsets:
@@ -120,7 +118,7 @@ def _model(file: PolicyFile) -> ModelProto:
     output = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["items"])
     model = helper.make_model(
         helper.make_graph(graph.nodes, "fultr policy", inputs, [output], graph.constants),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(ML_DOMAIN, ML_OPSET)],
         ir_version=IR_VERSION,
         producer_name="fultr",
         producer_version=file.fultr_version,
@@ -135,7 +133,7 @@ def _model(file: PolicyFile) -> ModelProto:
     return model
 
 
-class _Graph:
+class Graph:
     """Nodes and constants of an ONNX graph, each with a name of its own."""
 
     def __init__(self) -> None:
@@ -160,7 +158,7 @@ class _Graph:
         return name
 
 
-def _scores(graph: _Graph, file: PolicyFile) -> str:
+def _scores(graph: Graph, file: PolicyFile) -> str:
     """Add what goes from `features` to scores, as the torch modules compute them; return the name."""
     content, encoding = file.content, encoding_of(file.content)
     rows = "features" if encoding is None else _encoded(graph, encoding)
@@ -171,11 +169,10 @@ def _scores(graph: _Graph, file: PolicyFile) -> str:
         hidden = np.zeros(width, dtype=bool)
         hidden[content["hidden_columns"]] = True
         rows = graph.add("Where", graph.constant(hidden), graph.constant(np.zeros(1)), rows)
-    layers = layers_of(content["model"], scorer_weights(file.tensors))
-    for weight, bias in zip(layers[:-1:2], layers[1:-1:2], strict=True):
-        product = graph.add("MatMul", rows, graph.constant(weight.T))
-        rows = graph.add("Relu", graph.add("Add", product, graph.constant(bias)))
-    scores = graph.add("MatMul", rows, graph.constant(layers[-1][0]))
+    if content["model"]["kind"] in TREES:
+        scores = _scores_of_trees(graph, file, rows)
+    else:
+        scores = _scores_of_layers(graph, layers_of(content["model"], scorer_weights(file.tensors)), rows)
     shift = _number(content, "constant", 0.0)
     if shift:
         scores = graph.add("Add", scores, graph.constant(np.array(shift)))
@@ -183,11 +180,29 @@ def _scores(graph: _Graph, file: PolicyFile) -> str:
     return graph.add("Sigmoid", scores) if content.get("probability") else scores
 
 
-def _encoded(graph: _Graph, encoding: FeatureEncoding) -> str:
+def _scores_of_layers(graph: Graph, layers: list[NDArray[Any]], rows: str) -> str:
+    for weight, bias in zip(layers[:-1:2], layers[1:-1:2], strict=True):
+        product = graph.add("MatMul", rows, graph.constant(weight.T))
+        rows = graph.add("Relu", graph.add("Add", product, graph.constant(bias)))
+    return graph.add("MatMul", rows, graph.constant(layers[-1][0]))
+
+
+def _scores_of_trees(graph: Graph, file: PolicyFile, rows: str) -> str:
+    scores, linear = add_trees(graph, trees_of(file), rows), linear_part(file)
+    if linear is None:
+        return scores
+    product = graph.add("MatMul", rows, graph.constant(linear.weights))
+    return graph.add("Add", graph.add("Add", scores, product), graph.constant(np.array(linear.constant)))
+
+
+def _encoded(graph: Graph, encoding: FeatureEncoding) -> str:
     """Add what makes numbers of categories and missing values, as `FeatureEncoding.apply` does."""
     blocks = []
     for index, column in enumerate(encoding.columns):
         values = graph.add("Gather", "features", graph.constant(np.array([index])), axis=1)
+        if encoding.missing == "native" or (column.categories and not encoding.one_hot):
+            blocks.append(values)
+            continue
         is_missing = graph.add("IsNaN", values)
         means = graph.constant(np.array([column.means]))
         indicator = encoding.missing == "indicator" and column.was_missing

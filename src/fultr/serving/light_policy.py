@@ -24,6 +24,7 @@ from fultr.policy.light_scorers import (
     network_scores,
     with_affine,
 )
+from fultr.policy.trees import TREE_ARRAYS
 from fultr.training.policy_fields import (
     checked_hidden,
     checked_names,
@@ -44,8 +45,6 @@ DRAWN = ("FairRanker", "FairPGRank", "PGRank")
 
 SORTED = ("ClickSVMRank", "LambdaRank", "PropensitySVMRank", "RelevanceRegression")
 """Rankers that always rank by falling score."""
-
-TREE_ARRAYS = ("starts", "feature", "threshold", "missing_left", "left", "right", "value")
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,10 +91,12 @@ class FairRanker(TrainableRanker):
         Hide all columns derived from the group attribute from the scorer.
     missing
         What to make of missing features: "mean", that of the training; "indicator", the mean and a further
-        column that says so. By default they are an error. The policy does it, in training and ever after.
+        column that says so; "native", which "trees" split on as they are. By default they are an error. The
+        policy does it, in training and ever after.
     categories
         Columns of a frame to be trained on whose features are categories; data that was read before brings
-        its own. The scorer gets a column of 0 and 1 for each category of the training.
+        its own. The scorer gets a column of 0 and 1 for each category of the training; "trees" split on
+        sets of categories instead.
     l2
         What |parameters|^2 / 2 costs: several numbers to choose from, as by default, or one. With several,
         the most useful policy is found first, with the temperature that suits it, and trained for fairness

@@ -31,9 +31,9 @@ Array = NDArray[np.float64]
 STOPS, STEP = (5, 10, 20, 40, 70, 100), 50
 """Rounds after which growing may stop, and how far apart the further ones are."""
 
-LONGER, FURTHER = 2, 50
-"""Growing goes on for this many times the best number of rounds so far, and for this many rounds more:
-left-out clicks are noisy."""
+LONGER, FURTHER = 2, 200
+"""Growing goes on for this many times the best number of rounds so far, and for this many rounds more. On
+scores of a linear policy, utility may fall for a hundred rounds before it rises above where it began."""
 
 FAIRNESS_ROUNDS = 20
 FAIRNESS_WEIGHTS = (1.0, 10.0)
@@ -70,10 +70,10 @@ class FreeScores(Scores):
         return parameters[:, rows].astype(np.float32)
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
-        """Return the slopes at the place of the rows, 0 elsewhere."""
-        found = np.zeros_like(parameters)
-        found[:, rows] = slopes
-        return found
+        """Return the slopes of the rows, 0 for all others."""
+        by_parameter = np.zeros_like(parameters)
+        by_parameter[:, rows] = slopes
+        return by_parameter
 
 
 class ScoreSlopes:
@@ -140,9 +140,9 @@ class PartGrower:
         fit, name = self.fit, f"{self.part.prefix}{stage}"
         problem = (self.part.task.content, self.model.content, scores, rounds, fairness_weight, fit.seed)
         checkpoints = BoundCheckpoints(fit.checkpoints, *problem)
-        known = checkpoints.load(name)
-        if known is not None:
-            return Trees(**known)
+        kept = checkpoints.load(name)
+        if kept is not None:
+            return Trees(**kept)
         slopes = ScoreSlopes(self.part.task, fairness_weight)
         seed = np.random.SeedSequence([fit.seed, *name.encode()]).generate_state(1)
         trees = self.binned.grow(lambda added: slopes(scores + added), rounds, int(seed[0]))

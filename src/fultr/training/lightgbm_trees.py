@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from fultr.data import RankingDataset
 from fultr.errors import InputError
+from fultr.policy.lightgbm_text import trees_of_text
 from fultr.policy.trees import Trees
 from fultr.training.tree_settings import TreeSettings
 
 Array = NDArray[np.float64]
-
-DEFAULT_LEFT, MISSING = 2, 0b1100
-"""Bits of the decision type of a node; those of the kind of missing values are 0 if there are none."""
 
 LARGEST_SEED = (1 << 31) - 1
 
@@ -38,6 +36,8 @@ def lightgbm() -> Any:
 class BinnedRows:
     """The rows of a dataset, each feature cut into 255 intervals, which is what trees are grown on.
 
+    Features that hold categories are split by sets of these.
+
     Parameters
     ----------
     data
@@ -53,9 +53,14 @@ class BinnedRows:
         if not self.columns.size:
             raise InputError("there are no features to split on", column="features")
         names = [str(data.feature_names[column]) for column in self.columns]
-        self.options = _options(settings, *settings.columns_of(names))
+        categorical = [number for number, name in enumerate(names) if name in data.category_names]
+        self.options = _options(settings, *settings.columns_of(names, categorical))
         features = data.features[:, self.columns] if hidden else data.features
-        self.dataset = lightgbm().Dataset(features, params=self.options, free_raw_data=True).construct()
+        self.dataset = (
+            lightgbm()
+            .Dataset(features, params=self.options, categorical_feature=categorical, free_raw_data=True)
+            .construct()
+        )
 
     def of_rows(self, kept: NDArray[np.bool_]) -> BinnedRows:
         """Return some of the rows, in the same intervals."""
@@ -99,12 +104,13 @@ class BinnedRows:
 def _options(
     settings: TreeSettings, directions: list[int] | None, groups: list[list[int]] | None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "objective": "none",
         "verbosity": -1,
         "num_leaves": settings.leaves,
         "learning_rate": settings.learning_rate,
         "min_data_in_leaf": settings.min_rows,
+        "min_data_per_group": settings.min_rows,
         "min_sum_hessian_in_leaf": 0.0,
         "lambda_l2": SHRINKING,
         "feature_fraction": settings.column_share,
@@ -115,40 +121,7 @@ def _options(
         "force_col_wise": True,
     }
     if directions is not None:
-        found |= {"monotone_constraints": directions, "monotone_constraints_method": "advanced"}
+        options |= {"monotone_constraints": directions, "monotone_constraints_method": "advanced"}
     if groups is not None:
-        found["interaction_constraints"] = groups
-    return found
-
-
-def trees_of_text(text: str) -> Trees:
-    """Return the trees in the text of a model, in which numbers are written in full.
-
-    Where training has seen no missing value, NaN counts as 0.
-    """
-    found = [_tree(block) for block in text.split("\nTree=")[1:]]
-    return Trees.joined([tree for tree in found if tree.feature.size])
-
-
-def _tree(block: str) -> Trees:
-    lines = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines()[1:])
-
-    def whole(name: str) -> NDArray[np.int64]:
-        return np.array(lines.get(name, "").split(), dtype=np.int64)
-
-    threshold, value = (
-        np.array(lines.get(name, "").split(), dtype=np.float64) for name in ("threshold", "leaf_value")
-    )
-    # a split of what is missing from all the rest is at infinity; features are finite
-    threshold = np.nan_to_num(threshold, posinf=np.finfo(np.float64).max, nan=np.nan)
-    kinds = whole("decision_type")
-    missing_left = np.where(kinds & MISSING, (kinds & DEFAULT_LEFT) > 0, threshold >= 0).astype(np.int64)
-    return Trees(
-        starts=np.array([0, threshold.size]),
-        feature=whole("split_feature"),
-        threshold=threshold,
-        missing_left=missing_left,
-        left=whole("left_child"),
-        right=whole("right_child"),
-        value=value,
-    )
+        options["interaction_constraints"] = groups
+    return options

@@ -21,7 +21,7 @@ from fultr.expectation import expected_weights
 from fultr.policy import MLPScorer
 from fultr.training.models import LinearModel, Model, ModuleModel
 from fultr.training.scaling import Scaling
-from fultr.training.settings import NAMED_MODELS, TREES
+from fultr.training.settings import NAMED_MODELS
 from fultr.training.sources import noise_of, position_bias_of, with_validation
 from fultr.training.task import Task, Weighing
 from fultr.training.tree_model import TreeModel
@@ -129,13 +129,15 @@ def prepare(
 
 
 def _model_of(ranker: FairRanker, data: RankingDataset) -> Model:
-    scaling = Scaling.wanted(data, ranker.scale_features)
     hidden = data.group_columns if ranker.group_blind else ()
+    if ranker.model == "trees":
+        return TreeModel(data, ranker.trees or TreeSettings(), None, hidden)
+    scaling = Scaling.wanted(data, ranker.scale_features)
     width = data.features.shape[1]
     if isinstance(ranker.model, nn.Module):
         return ModuleModel(data, scaling, ranker.model, hidden)
-    if ranker.model in TREES:
-        linear = None if ranker.model == "trees" else LinearModel(data, scaling, hidden)
+    if ranker.model == "linear+trees":
+        linear = LinearModel(data, scaling, hidden)
         return TreeModel(data, ranker.trees or TreeSettings(), linear, hidden)
     if ranker.model == "linear":
         return LinearModel(data, scaling, hidden)

@@ -26,6 +26,7 @@ from fultr.policy import (
     TreeScorer,
 )
 from fultr.policy.feature_encoding import EncodedColumn, FeatureEncoding
+from fultr.policy.trees import TREE_ARRAYS
 from fultr.training.fair_ranker import FairRanker
 from fultr.training.policy_fields import (
     checked_hidden,
@@ -39,9 +40,6 @@ from fultr.training.policy_files import read_policy_file, write_policy_file
 from fultr.training.ranker import TrainableRanker
 from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
-
-TREE_ARRAYS = tuple(Trees.none().to_tensors())
-"""Names of the arrays of trees."""
 
 ADDED = {
     "evidence": "ips",

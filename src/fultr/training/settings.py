@@ -21,7 +21,7 @@ from fultr.training.tree_settings import TreeSettings
 GOALS = ("fairness_weight", "max_disparity", "min_utility")
 TREES = ("trees", "linear+trees")
 MODELS = ("linear", "mlp", *TREES)
-NATIVE_MODELS: tuple[str, ...] = ()
+NATIVE_MODELS = ("trees",)
 """Models that take categories and missing values as they are: see `fultr.policy.feature_encoding`."""
 
 NAMED_MODELS = ", ".join(f"'{name}'" for name in MODELS)

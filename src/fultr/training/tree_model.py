@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import copy
 from typing import Any, Self
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fultr.compiled import compiled
 from fultr.data import RankingDataset
-from fultr.policy.trees import SummedScorer, Trees, TreeScorer
+from fultr.policy.tree_kernels import exchange
+from fultr.policy.tree_scorers import SummedScorer, TreeScorer
+from fultr.policy.trees import Trees
 from fultr.training.models import LinearModel, Model, with_columns_hidden
 from fultr.training.scaling import ScaledScorer, Scaling
 from fultr.training.tree_settings import TreeSettings
 
 Array = NDArray[np.float64]
 
-ROWS_TOGETHER = 2048
-"""Rows that go through one tree after another: the scores of a few configurations stay in the cache."""
+
+MOST_BYTES = 1 << 30
+"""Bytes of leaves that are kept at a time; further ones are found again when they are needed."""
+
+
+class KeptLeaves:
+    """The leaves that rows fall into, by family: finding them takes longer than using them once."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[ReferenceType[TreeModel], NDArray[Any]]] = []
+
+    def of(self, family: TreeModel) -> NDArray[Any]:
+        """Return the leaves of the rows of a family, (trees, rows)."""
+        self.kept = [one for one in self.kept if one[0]() is not None]
+        for reference, leaves in self.kept:
+            if reference() is family:
+                return leaves
+        added = family.trees.leaves(family.data.features)
+        while self.kept and sum(leaves.nbytes for _, leaves in self.kept) + added.nbytes > MOST_BYTES:
+            del self.kept[0]
+        self.kept.append((ref(family), added))
+        return added
 
 
 class TreeModel(Model):
@@ -52,13 +74,18 @@ class TreeModel(Model):
         super().__init__(data, Scaling.none(data), hidden)
         self.settings, self.linear = settings, linear
         self.weights = np.zeros(0 if linear is None else linear.size)
+        self._kept = KeptLeaves()
         self._set_trees(Trees.none())
 
     def _set_trees(self, trees: Trees) -> None:
         self.trees = trees
-        self.leaves = trees.leaves(self.data.features)
         self._leaf_starts = trees.leaf_starts
         self._elsewhere: Self | None = None
+
+    @property
+    def leaves(self) -> NDArray[Any]:
+        """(trees, rows) The leaf of each row, counted from the first of the tree."""
+        return self._kept.of(self)
 
     def with_trees(self, trees: Trees, weights: Array | None = None) -> TreeModel:
         """Return the family of these trees, and of the weights that the linear part starts from."""
@@ -108,23 +135,21 @@ class TreeModel(Model):
         scores = np.zeros((parameters.shape[0], last - first))
         if self.linear is not None:
             scores += self.linear.scores(weights, rows)
-        _add_values(
-            self.leaves, first, self._leaf_starts, np.ascontiguousarray(values / self._root_share), scores
-        )
+        values = np.ascontiguousarray(values / self._root_share)
+        exchange(self.leaves, first, self._leaf_starts, values, scores, False)
         return scores.astype(np.float32)
 
     def pull_back(self, parameters: Array, rows: slice, slopes: Array) -> Array:
         """Return the sum of the slopes of the rows in each leaf, (configurations, parameters)."""
         first = rows.indices(self.data.rows)[0]
         weights, values = self._parts(parameters)
-        found = np.zeros(values.shape)
-        _add_slopes(
-            self.leaves, first, self._leaf_starts, np.ascontiguousarray(slopes, dtype=np.float64), found
-        )
-        found /= self._root_share
+        by_value = np.zeros(values.shape)
+        slopes = np.ascontiguousarray(slopes, dtype=np.float64)
+        exchange(self.leaves, first, self._leaf_starts, by_value, slopes, True)
+        by_value /= self._root_share
         if self.linear is None:
-            return found
-        return np.concatenate([self.linear.pull_back(weights, rows, slopes), found], axis=1)
+            return by_value
+        return np.concatenate([self.linear.pull_back(weights, rows, slopes), by_value], axis=1)
 
     def _parts(self, parameters: Array) -> tuple[Array, Array]:
         return parameters[:, : self.weights.size], parameters[:, self.weights.size :]
@@ -138,33 +163,3 @@ class TreeModel(Model):
         if self.linear is not None:
             made = SummedScorer(ScaledScorer(self.linear.of_scaled(weights), self.linear.scaling), trees)
         return ScaledScorer(with_columns_hidden(made, self.blind), self.scaling).requires_grad_(False)
-
-
-@compiled
-def _add_values(
-    leaves: NDArray[Any], first: int, leaf_starts: NDArray[np.int64], values: Array, scores: Array
-) -> None:
-    """Add the leaf values of each configuration to its scores of the rows from `first` on."""
-    configurations, rows = scores.shape
-    for begin in range(0, rows, ROWS_TOGETHER):
-        end = min(begin + ROWS_TOGETHER, rows)
-        for tree in range(leaves.shape[0]):
-            start = leaf_starts[tree]
-            for number in range(configurations):
-                for row in range(begin, end):
-                    scores[number, row] += values[number, start + leaves[tree, first + row]]
-
-
-@compiled
-def _add_slopes(
-    leaves: NDArray[Any], first: int, leaf_starts: NDArray[np.int64], slopes: Array, found: Array
-) -> None:
-    """Add the slopes of the rows from `first` on to the leaves they are in."""
-    configurations, rows = slopes.shape
-    for begin in range(0, rows, ROWS_TOGETHER):
-        end = min(begin + ROWS_TOGETHER, rows)
-        for tree in range(leaves.shape[0]):
-            start = leaf_starts[tree]
-            for number in range(configurations):
-                for row in range(begin, end):
-                    found[number, start + leaves[tree, first + row]] += slopes[number, row]

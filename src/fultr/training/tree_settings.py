@@ -63,12 +63,12 @@ class TreeSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values."""
-        found: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("learning_rate", "column_share", "row_share"):
-            found[name] = float(found[name])
+            settings[name] = float(settings[name])
         for name in ("leaves", "rounds", "min_rows"):
-            found[name] = int(found[name])
-        return found
+            settings[name] = int(settings[name])
+        return settings
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> TreeSettings:
@@ -85,10 +85,13 @@ class TreeSettings:
             raise InputError(problem, column="monotone", value=given)
         object.__setattr__(self, "monotone", {str(name): int(sign) for name, sign in given.items()})
 
-    def columns_of(self, names: Sequence[str]) -> tuple[list[int] | None, list[list[int]] | None]:
+    def columns_of(
+        self, names: Sequence[str], categorical: Sequence[int] = ()
+    ) -> tuple[list[int] | None, list[list[int]] | None]:
         """Return the direction of each feature and groups of features, by their numbers.
 
-        `names` are of the features that trees may split on.
+        `names` are of the features that trees may split on; `categorical` are the numbers of those that hold
+        categories, which have no direction.
         """
         number = {name: at for at, name in enumerate(names)}
         groups = self.interactions or ()
@@ -96,6 +99,9 @@ class TreeSettings:
             for name in (name for group in asked for name in group):
                 if name not in number:
                     raise InputError("there is no such feature to split on", column=column, value=name)
+        for name in self.monotone or ():
+            if number[name] in categorical:
+                raise InputError("holds categories, which have no order", column="monotone", value=name)
         directions = None if self.monotone is None else [self.monotone.get(name, 0) for name in names]
         if self.interactions is None:
             return directions, None
