@@ -59,7 +59,7 @@ def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int],
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     source = tmp_path / "kernels.py"
     source.write_text("def double(number):\n    return 2 * number\n")
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = {"__name__": __name__}
     exec(compile(source.read_text(), source, "exec"), made)  # a file is what numba asks for
     found: Callable[[int], int] = made["double"]
     return found

@@ -184,7 +184,7 @@ def test_parquet_text_that_is_not_utf8_is_refused(tmp_path: Path, column: str) -
 def test_names_of_columns_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.ndjson"
     path.write_bytes(b'{"query_id": "a", "doc_ids": ["x"], "cli\xffcks": [1]}\n')
-    with pytest.raises(InputError, match="log.ndjson: the name of a column is not UTF-8 text"):
+    with pytest.raises(InputError, match="log.ndjson.* not UTF-8 text"):
         count(nested_table(path))
 
 

@@ -58,10 +58,10 @@ PARENT = """
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from fultr.experiments.runs import _alone
+from fultr.experiments.runs import _in_one_thread
 
 if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_alone)
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_in_one_thread)
     pool.submit(time.sleep, 0).result()
     print("ready", flush=True)
     pool.submit(time.sleep, 3600).result()

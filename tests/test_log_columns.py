@@ -342,8 +342,9 @@ def test_commands_read_columns_as_they_are_told(
     assert set(found["groups"]) == {"agency", "direct", "(unknown)"}
     run = tmp_path / "run"
     common = ("--eta", 1, "--l2", 0.1)
-    trained = json_of(capsys, "train", odd, *told, *common, "--max-disparity", 2, "--out", run)
-    again = json_of(capsys, "train", out, *common, "--max-disparity", 2, "--out", tmp_path / "again")
+    limit = ("--max-disparity", 2, "--complete-lists")
+    trained = json_of(capsys, "train", odd, *told, *common, *limit, "--out", run)
+    again = json_of(capsys, "train", out, *common, *limit, "--out", tmp_path / "again")
     assert trained["training"] == again["training"]
     # a policy takes its own features, whatever others there are
     own = ("--group", "employer", "--on-repeat", "first")

@@ -271,21 +271,23 @@ class Inputs:
 
     def read(self, ranker: fultr.FairRanker) -> tuple[fultr.data.Source, fultr.data.Source | None]:
         """Read what is trained on and what is validated on, and say what is wrong with them."""
-        content = self._read(self.log, ranker, "")
+        content = self._read(self.log, ranker)
         source = self._source(content, self.log, ranker)
+        self._check_trainable(ranker, content)
         if content.counts is None:
             say(f"fultr: {self.log} is labelled data: its relevance counts as known (full information)")
-            if ranker.noise is not None:
-                raise InputError("--eps-plus and --eps-minus are for clicks", file=self.log)
-        self._check_trainable(ranker, content)
+        self._say_severe(content, ranker, "")
         self._say_if_no_disparity(ranker, content.counts)
         if self.valid is None:
             return source, None
         names = list(content.data.feature_names)
         named = PolicyFeatures([names], list(content.data.category_names) or None)
-        further = self._read(self.valid, ranker, "validation: ", named)
+        further = self._read(self.valid, ranker, named)
         lists = fultr.logs.with_features(further.data, names, self.valid)
-        return source, self._source(replace(further, data=lists), self.valid, ranker)
+        valid = self._source(replace(further, data=lists), self.valid, ranker)
+        self._check_candidates(ranker, further, self.valid)
+        self._say_severe(further, ranker, "validation: ")
+        return source, valid
 
     def _say_if_no_disparity(self, ranker: fultr.FairRanker, counts: fultr.Counts | None) -> None:
         """Say before training that no disparity can be shown in the log, where that is so."""
@@ -296,7 +298,7 @@ class Inputs:
             say(f"fultr: warning: {finding.sentence}")
 
     def _read(
-        self, file: Path, ranker: fultr.FairRanker, label: str, policy_features: PolicyFeatures = NO_POLICIES
+        self, file: Path, ranker: fultr.FairRanker, policy_features: PolicyFeatures = NO_POLICIES
     ) -> Content:
         if self.shown_only and ranker.protocol == "paper":
             raise InputError("--shown-only leaves no single impressions for --protocol paper", file=file)
@@ -310,21 +312,20 @@ class Inputs:
             shown_only=self.shown_only,
             complete_lists=self.complete_lists,
         )
+        if content.counts is not None:
+            self._check_reach(content.counts, ranker, file)
+        return content
+
+    def _say_severe(self, content: Content, ranker: fultr.FairRanker, label: str) -> None:
+        """Say what is severe about a file that can be trained on or validated by."""
         if content.counts is None:
             findings = fultr.inspect_dataset(content.data)
             lines = [finding.sentence for finding in findings if finding.severity == "severe"]
         else:
-            self._check_reach(content.counts, ranker, file)
-            if ranker.max_disparity is not None:
-                ranker.check()
-                with in_names_of_options(file):
-                    fultr.clicks.check_candidates(content.counts, ranker.max_disparity)
-            lines = fultr.clicks.severe_lines(
-                fultr.clicks.judge_readiness(content.counts, ranker.position_bias)
-            )
+            readiness = fultr.clicks.judge_readiness(content.counts, ranker.position_bias)
+            lines = fultr.clicks.severe_lines(readiness)
         for line in lines:
             say(f"fultr: warning: {label}{line}")
-        return content
 
     def _reading(self, ranker: fultr.FairRanker) -> LogReading:
         """Return how files are read; missing features are kept if the policy fills them in."""
@@ -359,10 +360,19 @@ class Inputs:
         if not content.data.features.shape[1]:
             problem = "has no features to score items by; name their columns with --features, or --items"
             raise InputError(problem, file=self.log)
+        if content.counts is None and ranker.noise is not None:
+            raise InputError("--eps-plus and --eps-minus are for clicks", file=self.log)
         fultr.training.check_groups(ranker, content.data)
+        check_examination_known(ranker.position_bias, content.counts, self.log)
+        self._check_candidates(ranker, content, self.log)
         if not fultr.training.has_two_groups(content.data):
             say(f"fultr: warning: {fultr.training.NO_TWO_GROUPS}: this trains for utility alone")
-        check_examination_known(ranker.position_bias, content.counts, self.log)
+
+    def _check_candidates(self, ranker: fultr.FairRanker, content: Content, file: Path) -> None:
+        """Refuse a limit on clicks that lack rows for candidates."""
+        if content.counts is not None and ranker.max_disparity is not None:
+            with in_names_of_options(file):
+                fultr.clicks.check_candidates(content.counts, ranker.max_disparity)
 
 
 def _identity(file: Path) -> dict[str, Any]:

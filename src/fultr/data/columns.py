@@ -163,7 +163,7 @@ def ids(column: Any, name: str, location: Location, *, as_text: bool = False) ->
     if array.null_count:
         location.check(pc.is_null(array), "an id is missing", name)
     if is_text(array.type):
-        location.check(pc.equal(array, ""), "an id is missing", name)
+        location.check(as_numpy(pc.binary_length(array)) == 0, "an id is missing", name)
         return array.cast(pa.string())
     if pa.types.is_integer(array.type):
         return array.cast(pa.string()) if as_text else _int64(array, name, location, ID_TOO_LARGE)
@@ -185,8 +185,8 @@ def labels(column: Any, name: str, location: Location) -> pa.Array:
     """Return names, or integers as such, as Arrow strings, null where they are missing or empty."""
     array = plain(column)
     if is_text(array.type) or _is_code(array.type):
-        texts = array.cast(pa.string())
-        return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        texts = pl.Series(pl.from_arrow(array.cast(pa.string()))).replace("", None)
+        return texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
     raise location.error(f"must be names or integers, not {array.type}", 0, name, _first(array))
 
 
