@@ -529,7 +529,7 @@ def test_features_are_found_by_name(
     assert table["score"].tolist() == [2.0, 1.0, -2.0]
     without = {name: values for name, values in JOBS.items() if name != "salary"}
     err = refusal(capsys, small_policy, write(without))
-    assert "column 'salary': the column is missing" in err
+    assert "column 'feature_salary': the column is missing" in err
     assert str(path) in err
     err = refusal(capsys, small_policy, write({**JOBS, "distance": JOBS["salary"]}))
     assert "'distance' and 'feature_distance' both could be this feature" in err

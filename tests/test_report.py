@@ -593,7 +593,7 @@ def test_what_cannot_be_reported_is_said_in_a_line(
         ("results.json", "{}", "lacks 'policies'"),
         ("results.json", '{"policies": [], "trained": 0}', "lists no policies"),
         ("results.json", '{"policies": [{}], "trained": 1}', "lacks 'policies.0.seed'"),
-        ("results.json", '{"policies": [{"seed": NaN}], "trained": 1}', "NaN is no number in JSON"),
+        ("results.json", '{"policies": [{"seed": NaN}], "trained": 1}', "NaN is not a number in JSON"),
         ("results.json", '{"policies": [{"seed": "0"}], "trained": 1}', "must be a number"),
         ("results.json", '{"policies": [3], "trained": 1}', "lacks 'policies.0.seed'"),
         ("config.json", '{"command": "train"}', "lacks 'settings' or 'inputs'"),

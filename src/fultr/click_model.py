@@ -365,9 +365,8 @@ def _as_curve(values: Any) -> list[float]:
         raise InputError(problem, column="values", value=values) from None
     if curve.ndim == 1 and not curve.size:
         raise InputError("a position bias needs at least one position", column="values")
-    truth_values = any(
-        isinstance(value, bool) for value in values
-    )  # which numpy takes for numbers among others
-    if curve.ndim != 1 or curve.dtype.kind not in "iuf" or truth_values:
+    is_numeric = curve.ndim == 1 and curve.dtype.kind in "iuf"
+    # numpy takes truth values among numbers for numbers
+    if not is_numeric or any(isinstance(value, bool) for value in values):
         raise InputError(problem, column="values", value=values)
     return [float(value) for value in curve]
