@@ -360,6 +360,13 @@ def test_categories_and_missing_values_are_given_as_they_are(tmp_path: Path) -> 
     assert counts.data.category_names["colour"] == ("blue", "green", "red", "(other)")
     again = FairRanker(0.0, missing="mean", l2=0.1, folds=0, position_bias=BIAS).fit(counts)
     assert again.encoding_.categories == ("colour", "remote")
+    retrained = fultr.save(again, tmp_path / "retrained")
+
+    async def rank(client: Client) -> None:
+        ranked = await client.rank({"query_id": "q", "candidates": given})
+        assert ranked["policy"] == client.service.policies.shown[0].policy.version
+
+    with_service(settings(retrained, events=tmp_path / "third", fallback=Fallback.ERROR), rank)
 
 
 def test_the_token_is_asked_of_all_but_the_probes(policy: Path) -> None:

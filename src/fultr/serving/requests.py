@@ -133,6 +133,11 @@ OTHER = "(other)"
 LARGEST = float(np.finfo(np.float32).max)
 
 
+def with_other(categories: Sequence[str]) -> tuple[str, ...]:
+    """Return categories with `OTHER` as the last: a policy of recorded events may have it among its own."""
+    return *(one for one in categories if one != OTHER), OTHER
+
+
 class FeatureReader:
     """Brings features of candidates, by name or in order, into rows of numbers.
 
@@ -155,7 +160,7 @@ class FeatureReader:
     ) -> None:
         self.names, self.allows_missing = tuple(names), allows_missing
         given = category_names or {}
-        self.category_names = {name: (*given[name], OTHER) for name in self.names if name in given}
+        self.category_names = {name: with_other(given[name]) for name in self.names if name in given}
         self._codes = {
             name: {text: code for code, text in enumerate(texts)}
             for name, texts in self.category_names.items()
