@@ -23,7 +23,7 @@ pytest.importorskip("msgspec")
 
 from fultr.serving.events import DAY, Answer, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.schema import MIGRATIONS, SQLITE, VERSION_TABLE, migration
-from fultr.serving.stores import SQLiteStore, Store, StoreError, open_store
+from fultr.serving.stores import OPEN_FILES, SQLiteStore, Store, StoreError, open_store
 from tests.asgi import NOON
 
 FEATURES = ("salary", "age")
@@ -84,9 +84,12 @@ def test_events_are_recorded_once(place: str) -> None:
     )
     # a further page
     store.write([impression(0, shown=4), impression(0, shown=1)])
-    assert store.write([ClickEvent(first.ranking_id, NOON, ("d2",))])[0].new == 1
-    assert store.write([ClickEvent("20200101-" + 20 * "0", NOON, ("d2",))])[0].outcome is Outcome.UNKNOWN
-    assert store.write([ClickEvent(first.ranking_id, NOON + DAY + 1, ("d1",))])[0].outcome is Outcome.LATE
+    for clicks, answer in (
+        (ClickEvent(first.ranking_id, NOON, ("d2",)), Answer(Outcome.RECORDED, 1)),
+        (ClickEvent("20200101-" + 20 * "0", NOON, ("d2",)), Answer(Outcome.UNKNOWN)),
+        (ClickEvent(first.ranking_id, NOON + DAY + 1, ("d1",)), Answer(Outcome.LATE)),
+    ):
+        assert store.write([clicks]) == [answer]
     store.close()
     log = fultr.read_log(place)
     assert len(log) == 2
@@ -191,8 +194,9 @@ def test_an_old_database_becomes_a_new_one(tmp_path: Path) -> None:
         assert new.execute("SELECT policy FROM shadow_rankings").fetchall() == [("other",)]
         new.execute("INSERT INTO fultr_events VALUES (99)")
     new.close()
-    with pytest.raises(InputError, match="only a newer fultr knows"):
-        store.write([impression(2)])
+    (answer,) = store.write([impression(2)])
+    assert isinstance(answer, StoreError)
+    assert "only a newer fultr knows" in str(answer)
 
 
 def test_events_older_than_the_retention_go(place: str) -> None:
@@ -226,12 +230,33 @@ def test_a_full_disk_records_all_of_a_batch_or_nothing(tmp_path: Path) -> None:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + 4}")
     many = [impression(number, features=b"x" * 4000) for number in range(1, 50)]
-    with pytest.raises(StoreError, match="full"):
-        store.write(many)
+    assert all(isinstance(one, StoreError) and "full" in str(one) for one in store.write(many))
     assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (1,)
     connection.execute("PRAGMA max_page_count = 100000")
     store.write(many)
     assert connection.execute("SELECT count(*) FROM impressions").fetchone() == (50,)
+
+
+def test_clicks_on_a_day_before_all_open_files_are_recorded(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "events", accepted_for=99 * DAY)
+    days = [impression(number, NOON + number * DAY) for number in range(OPEN_FILES + 1)]
+    store.write([POLICY, *days])
+    clicks = [ClickEvent(one.ranking_id, NOON + 9 * DAY, positions=(1,)) for one in days]
+    assert store.write(clicks) == [Answer(Outcome.RECORDED, 1)] * len(days)
+    assert len(store.files) == OPEN_FILES
+    store.close()
+
+
+def test_a_damaged_file_of_one_day_holds_back_no_other_day(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "events", accepted_for=99 * DAY)
+    (tmp_path / "events" / "events-2026-11-18.sqlite").write_bytes(b"no database at all" * 100)
+    good = impression(1, NOON + DAY)
+    click = ClickEvent(good.ranking_id, NOON + DAY, positions=(1,))
+    answers = store.write([POLICY, impression(0), good, click])
+    assert [type(one) for one in answers] == [Answer, StoreError, Answer, Answer]
+    assert "not a database" in str(answers[1])
+    store.close()
+    assert len(fultr.read_log(tmp_path / "events" / "events-2026-11-19.sqlite")) == 1
 
 
 def test_many_services_write_into_one_database(place: str) -> None:

@@ -85,8 +85,8 @@ class Store(ABC):
         self.accepted_for, self.retention = accepted_for, retention
 
     @abstractmethod
-    def write(self, events: Sequence[Event]) -> list[Answer]:
-        """Record events, all of them or none, and return what became of each."""
+    def write(self, events: Sequence[Event]) -> Sequence[Answer | StoreError]:
+        """Record events, those of a ranking's day all or none; return what became of each, or why it failed."""
 
     @abstractmethod
     def expire(self, now: int) -> None:
@@ -117,30 +117,42 @@ class SQLiteStore(Store):
         self.files: dict[str, sqlite3.Connection] = {}
         self.policies: dict[str, PolicyLoaded] = {}
 
-    def write(self, events: Sequence[Event]) -> list[Answer]:
-        """Record events, those of a day in one transaction."""
-        answers: list[Answer] = [Answer()] * len(events)
+    def write(self, events: Sequence[Event]) -> list[Answer | StoreError]:
+        """Record events, those of a day in one transaction; a day that fails holds back no other."""
+        answers: list[Answer | StoreError] = [Answer()] * len(events)
         days: dict[str, list[int]] = {}
         for index, event in enumerate(events):
             if isinstance(event, PolicyLoaded):
-                self.policies[event.version] = event
-                for file in self.files.values():
-                    with _sqlite_errors(), file:
-                        file.execute(STATEMENTS.policy, event.row)
+                self._add_policy(event)
             else:
                 days.setdefault(event.ranking_id[:8], []).append(index)
         for day, chosen in days.items():
-            # only a ranking makes a file: the days of clicks come from outside
-            connection = self._connection(day, make=any(isinstance(events[at], Impression) for at in chosen))
-            if connection is None:
-                for at in chosen:
-                    answers[at] = Answer(Outcome.UNKNOWN)
-                continue
-            with _sqlite_errors(), connection:
-                connection.execute("BEGIN IMMEDIATE")
-                for at in chosen:
-                    answers[at] = _record(connection.execute, events[at], STATEMENTS, self.accepted_for)
+            try:
+                made: Sequence[Answer | StoreError] = self._write_day(day, [events[at] for at in chosen])
+            except (StoreError, InputError) as error:
+                made = [StoreError(str(error))] * len(chosen)
+            for at, answer in zip(chosen, made, strict=True):
+                answers[at] = answer
         return answers
+
+    def _add_policy(self, policy: PolicyLoaded) -> None:
+        """Record a policy in the open files; one that fails gets it when it is opened again."""
+        self.policies[policy.version] = policy
+        for day, file in list(self.files.items()):
+            try:
+                with file:
+                    file.execute(STATEMENTS.policy, policy.row)
+            except sqlite3.Error:
+                self.files.pop(day).close()
+
+    def _write_day(self, day: str, events: Sequence[Event]) -> list[Answer]:
+        # only a ranking makes a file: the days of clicks come from outside
+        connection = self._connection(day, make=any(isinstance(one, Impression) for one in events))
+        if connection is None:
+            return [Answer(Outcome.UNKNOWN)] * len(events)
+        with _sqlite_errors(), connection:
+            connection.execute("BEGIN IMMEDIATE")
+            return [_record(connection.execute, one, STATEMENTS, self.accepted_for) for one in events]
 
     def _connection(self, day: str, *, make: bool) -> sqlite3.Connection | None:
         if day in self.files:
@@ -163,7 +175,7 @@ class SQLiteStore(Store):
                 raise
         self.files[day] = connection
         while len(self.files) > OPEN_FILES:
-            self.files.pop(min(self.files)).close()
+            self.files.pop(min(one for one in self.files if one != day)).close()
         return connection
 
     def expire(self, now: int) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fultr.serving.events import Answer, Event
+from fultr.serving.events import Answer, Event, Impression
 from fultr.serving.stores import Store, StoreError
 
 LARGEST_BATCH = 512
@@ -113,15 +113,20 @@ class EventWriter:
         return batch, False
 
     def _record(self, batch: list[Waiting]) -> None:
-        answers: list[Answer] | StoreError
+        answers: Sequence[Answer | StoreError]
         try:
             answers = self.store.write([one.event for one in batch])
-            self.is_healthy = True
         except Exception as error:
             problem = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-            answers = StoreError(problem)
+            answers = [StoreError(problem)] * len(batch)
             self.is_healthy = False
-            self.on_error(answers, sum(one.future is None for one in batch))
+        failed = [pair for pair in zip(batch, answers, strict=True) if isinstance(pair[1], StoreError)]
+        if any(isinstance(one.event, Impression) for one, _ in failed):
+            self.is_healthy = False  # clicks alone may fail because of the file of a day that is past
+        elif len(failed) < len(batch):
+            self.is_healthy = True
+        if failed:
+            self.on_error(StoreError(str(failed[0][1])), sum(one.future is None for one, _ in failed))
         waited_for = [one.future for one in batch]
         assert self.loop is not None  # noqa: S101 - started
         if any(future is not None for future in waited_for) and not self.loop.is_closed():
@@ -137,12 +142,12 @@ class EventWriter:
                 self.on_error(StoreError(f"old events cannot be removed: {error}"), 0)
 
 
-def _answer(futures: list[asyncio.Future[Answer] | None], answers: list[Answer] | StoreError) -> None:
+def _answer(futures: list[asyncio.Future[Answer] | None], answers: Sequence[Answer | StoreError]) -> None:
     """Give each that waits its answer; some may have gone away."""
-    for index, future in enumerate(futures):
+    for future, answer in zip(futures, answers, strict=True):
         if future is None or future.done():
             continue
-        if isinstance(answers, StoreError):
-            future.set_exception(StoreError(str(answers)))
+        if isinstance(answer, StoreError):
+            future.set_exception(StoreError(str(answer)))
         else:
-            future.set_result(answers[index])
+            future.set_result(answer)
