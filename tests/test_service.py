@@ -147,6 +147,7 @@ def test_nan_and_other_requests_that_cannot_be_used_are_refused_by_name(policy: 
         b"[]": "Expected `object`",
         b"\xff": "malformed",
         b"[" * 100_000: "Expected `object`",
+        b'{"query_id":"q","candidates":[{"id":"a","features":{"salary":%s}}]}' % (b"9" * 400): "'salary'",
         json.dumps({"query_id": "q", "candidates": []}).encode(): "length >= 1",
         json.dumps({"query_id": "q", "candidates": [one, one]}).encode(): "twice (got 'a')",
         json.dumps({"query_id": "q", "candidates": [one], "topk": 3}).encode(): "topk",
@@ -270,6 +271,33 @@ def test_a_policy_is_replaced_while_the_service_runs_and_stays_if_the_new_one_is
             assert await changed(client, content) == versions[0]
         assert await changed(client, None) == versions[0]
         assert await changed(client, good) != versions[0]
+
+    with_service(settings(policy, reload_seconds=0.01), work)
+
+
+def test_policies_are_reloaded_again_after_events_could_not_be_recorded(policy: Path, tmp_path: Path) -> None:
+    others = [linear_policy(tmp_path / f"{n}", [n, 0.0, 0.0]).read_bytes() for n in (2.0, 3.0)]
+
+    async def work(client: Client) -> None:
+        service = client.service
+        slot, announce = service.policies.shown[0], service.writer.record_later
+
+        def full(_event: Any) -> None:
+            raise StoreError("too many events are waiting")
+
+        announced: list[Any] = []
+        for content, record in zip(others, (full, announced.append), strict=True):
+            service.writer.record_later = record  # type: ignore[method-assign, assignment]
+            before = slot.policy.version
+            policy.unlink()
+            policy.write_bytes(content)
+            for _ in range(500):
+                await asyncio.sleep(0.02)
+                if slot.policy.version != before and service.is_announced == (record is not full):
+                    break
+            assert slot.policy.version != before
+        assert slot.policy.version in [one.version for one in announced]
+        service.writer.record_later = announce  # type: ignore[method-assign]
 
     with_service(settings(policy, reload_seconds=0.01), work)
 

@@ -71,6 +71,23 @@ def test_the_service_ends_in_order_and_records_what_was_asked(tmp_path: Path) ->
     assert not list((tmp_path / "events").glob("*-wal"))  # closed, and complete by itself
 
 
+@pytest.mark.slow
+def test_a_header_of_the_client_does_not_change_its_address(tmp_path: Path) -> None:
+    policy, port = linear_policy(tmp_path / "policy"), free_port()
+    statuses = set()
+    with (
+        process(service(policy, tmp_path / "events", port, "--rate", "0.5"), port),
+        closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection,
+    ):
+        for number in range(20):
+            headers = {"X-Forwarded-For": f"10.0.0.{number}"}
+            connection.request("POST", "/rank", b"{}", headers)
+            answer = connection.getresponse()
+            answer.read()
+            statuses.add(answer.status)
+    assert statuses == {422, 429}
+
+
 def test_malformed_requests_are_answered_and_change_nothing(tmp_path: Path) -> None:
     """Requests with bytes changed, cut and doubled, and values of other types in place of each value."""
     policy = linear_policy(tmp_path / "policy")

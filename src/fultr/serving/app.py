@@ -71,7 +71,7 @@ class Service:
         )
         self.writer = EventWriter(store, self._store_failed, clock)
         self.watch = Watch(settings, self.policies, clock)
-        self.is_draining = False
+        self.is_announced = self.is_draining = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -99,22 +99,32 @@ class Service:
             )
         reader = self.policies.reader
         self.writer.record_later(PolicyLoaded(FALLBACK, now, reader.names, (), reader.category_names))
+        self.is_announced = True
 
     async def _reload(self) -> None:
         while self.settings.reload_seconds > 0:
             await asyncio.sleep(self.settings.reload_seconds)
-            changes = await asyncio.to_thread(self.policies.replaced)
-            if not changes:
-                continue
+            try:
+                await self._reload_once()
+            except FultrError as error:
+                log.warning("policy files cannot be looked after", extra={"problem": str(error)})
+            except Exception:
+                log.exception("looking after policy files failed")
+
+    async def _reload_once(self) -> None:
+        changes = await asyncio.to_thread(self.policies.replaced)
+        if changes:
             self.policies.apply(changes)
+            self.is_announced = False
+        for change in changes:
+            self.metrics.reloads.labels("loaded" if change.new else "refused").inc()
+            about = {"file": str(change.slot.path), "before": change.before.version}
+            if change.new is None:
+                log.error("a new policy was refused", extra={**about, "problem": change.problem})
+            else:
+                log.info("a new policy was loaded", extra={**about, "now": change.new.version})
+        if not self.is_announced:
             self._announce_policies()
-            for change in changes:
-                self.metrics.reloads.labels("loaded" if change.new else "refused").inc()
-                about = {"file": str(change.slot.path), "before": change.before.version}
-                if change.new is None:
-                    log.error("a new policy was refused", extra={**about, "problem": change.problem})
-                else:
-                    log.info("a new policy was loaded", extra={**about, "now": change.new.version})
 
     async def _watch(self) -> None:
         while True:

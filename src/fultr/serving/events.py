@@ -119,7 +119,8 @@ def judge_clicks(
         if not 1 <= position <= len(shown):
             return Answer(Outcome.NOT_SHOWN, wrong=f"position {position}"), []
         named.append(shown[position - 1])
-    missing = next((one for one in clicks.doc_ids if one not in shown), None)
+    ids = set(shown)
+    missing = next((one for one in clicks.doc_ids if one not in ids), None)
     if missing is not None:
         return Answer(Outcome.NOT_SHOWN, wrong=missing), []
     return None, list(dict.fromkeys(named))

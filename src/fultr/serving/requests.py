@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any
@@ -254,7 +255,7 @@ def _wrong_feature(one: dict[str, Any], index: int) -> InputError | None:
     elif isinstance(features, list):
         pairs = [(f"features[{number}]", value) for number, value in enumerate(features)]
     for name, value in pairs:
-        is_number = isinstance(value, (int, float)) and math.isfinite(value)
+        is_number = isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
         if not (is_number or value is None or isinstance(value, str)):
             of = f"of candidate {index + 1}, '{one.get('id')}'"
             return InputError(f"the feature {of} must be a number", column=str(name), value=value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -89,6 +90,8 @@ def serve(
             log_config=None,
             access_log=False,
             server_header=False,
+            # a header names the address of a client only where the environment says whom to trust with it
+            proxy_headers=bool(os.environ.get("FORWARDED_ALLOW_IPS")),
             limit_concurrency=MOST_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=DRAIN_SECONDS,

@@ -86,7 +86,7 @@ class Store(ABC):
 
     @abstractmethod
     def write(self, events: Sequence[Event]) -> Sequence[Answer | StoreError]:
-        """Record events, those of a ranking's day all or none; return what became of each, or why it failed."""
+        """Record events, those of a day all or none; return what became of each, or why it failed."""
 
     @abstractmethod
     def expire(self, now: int) -> None:
