@@ -23,6 +23,7 @@ pytest.importorskip("starlette")
 
 from fultr.serving.events import DAY
 from fultr.serving.openapi import openapi
+from fultr.serving.policies import ServedPolicies
 from fultr.serving.requests import RankRequest, rank_request
 from fultr.serving.settings import Fallback, ServiceSettings
 from fultr.serving.stores import Durability, StoreError
@@ -395,6 +396,44 @@ def test_categories_and_missing_values_are_given_as_they_are(tmp_path: Path) -> 
         assert ranked["policy"] == client.service.policies.shown[0].policy.version
 
     with_service(settings(retrained, events=tmp_path / "third", fallback=Fallback.ERROR), rank)
+
+
+def trained_on(colours: list[str | None], path: Path, missing: str | None = "mean") -> FairRanker:
+    """Save a policy that was trained on items of these colours."""
+    from tests.test_feature_encoding import SETTINGS, shown
+
+    chosen = {**SETTINGS, "missing": missing, "categories": ["colour", "remote"]}
+    ranker = FairRanker(0.0, **chosen).fit(shown(60, colour=colours, price=range(6)))
+    fultr.save(ranker, path)
+    return ranker
+
+
+def test_a_new_policy_reads_the_categories_of_the_table_of_items_as_they_are(tmp_path: Path) -> None:
+    import polars as pl
+
+    from tests.test_feature_encoding import items
+
+    path, table = tmp_path / "policy", tmp_path / "items.parquet"
+    colours: list[str | None] = ["blue", "red", "green", "red", "blue", None]
+    items(price=range(6), colour=colours).with_columns(pl.col("doc_id").cast(str)).write_parquet(table)
+    trained_on(["blue", "red", "green", "red", "blue", "red"], path)
+    served = ServedPolicies([path], [1.0], items=table)
+    trained_on(["blue", "red", "violet", "red", "blue", "red"], path)
+    (change,) = served.replaced()
+    assert change.new is None
+    assert change.problem.startswith("column 'colour'")
+    assert "without a category" in change.problem
+    assert "'violet'" in change.problem
+    trained_on(["blue", "red", "green", "red", "blue", "red"], path, missing=None)
+    (change,) = served.replaced()
+    assert "missing values" in change.problem
+    fewer = trained_on(["red", "red", "green", "red", "green", "red"], path)
+    served.apply(served.replaced())
+    slot = served.shown[0]
+    rows, _ = served.items.find("q", [f"{n}" for n in range(6)])  # type: ignore[union-attr]
+    with pytest.warns(fultr.FultrWarning, match="blue"):
+        expected = fewer.predict(items(price=range(6), colour=colours))
+    np.testing.assert_allclose(slot.policy.scores(rows, None, slot.category_names), expected, rtol=1e-5)
 
 
 def test_the_token_is_asked_of_all_but_the_probes(policy: Path) -> None:

@@ -15,6 +15,7 @@ from fultr.serving.requests import FeatureReader
 
 if TYPE_CHECKING:
     from fultr.data.categories import RawFeatures
+    from fultr.serving.light_policy import LightPolicy
 
 Features = NDArray[np.float32]
 
@@ -70,6 +71,23 @@ class ServedItems:
             self.groups += [None if one is None else str(one) for one in labels]
         features = np.concatenate(blocks) if blocks else np.zeros((0, len(names)), np.float32)
         self.features = self._coded(features, columns, raw, reader)
+        self.category_names = dict(reader.category_names)
+        self.has_missing = bool(np.isnan(self.features).any())
+
+    def check(self, policy: LightPolicy) -> None:
+        """Refuse a policy that needs features, categories or values that this table was not loaded with."""
+        without, restart = "the table of items was loaded without", "of the new policy; restart the service"
+        for name in policy.feature_names:
+            if name not in self.names:
+                raise InputError(f"{without} a feature {restart}", column=name)
+            own, held = policy.category_names.get(name, ()), self.category_names.get(name, ())
+            missing = next((one for one in own if one not in held), None)
+            if missing is not None:
+                raise InputError(f"{without} a category {restart}", column=name, value=missing)
+            if held and not own:
+                raise InputError("holds categories, which the new policy takes for numbers", column=name)
+        if self.has_missing and not policy.allows_missing:
+            raise InputError("the table of items has missing values, which the new policy does not take")
 
     @staticmethod
     def _coded(features: Features, columns: list[str], raw: RawFeatures, reader: FeatureReader) -> Features:

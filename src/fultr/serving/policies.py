@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.errors import FultrError, InputError
+from fultr.errors import FultrError
 from fultr.files import existing_file
 from fultr.policy.drawn_order import order_of_arrival, waiting_times
 from fultr.serving.item_table import ServedItems
@@ -112,15 +112,16 @@ class ServedPolicies:
     def _set_features(self) -> None:
         """Find the features of all policies together, and where those of each are among them."""
         names = tuple(dict.fromkeys(name for slot in self.slots for name in slot.policy.feature_names))
-        if self.items is not None:
-            names = self.items.names
         categories: dict[str, dict[str, None]] = {}
         for slot in self.slots:
             for name, texts in slot.policy.category_names.items():
                 categories.setdefault(name, {}).update(dict.fromkeys(texts))
+        category_names = {name: tuple(texts) for name, texts in categories.items()}
+        if self.items is not None:  # its codes stay what they are
+            names, category_names = self.items.names, self.items.category_names
         self.reader = FeatureReader(
             names,
-            {name: tuple(texts) for name, texts in categories.items()},
+            category_names,
             allows_missing=all(slot.policy.allows_missing for slot in self.slots),
         )
         for slot in self.slots:
@@ -155,7 +156,8 @@ class ServedPolicies:
             slot.stamp = stamp
             try:
                 new = _checked(slot.path)
-                self._check_features(new)
+                if self.items is not None:
+                    self.items.check(new)
             except Exception as error:
                 changes.append(Change(slot, slot.policy, None, str(error) or type(error).__name__))
             else:
@@ -168,13 +170,6 @@ class ServedPolicies:
             if change.new is not None:
                 change.slot.policy = change.new
         self._set_features()
-
-    def _check_features(self, new: LightPolicy) -> None:
-        held = new.feature_names if self.items is None else self.items.names
-        missing = next((name for name in new.feature_names if name not in held), None)
-        if missing is not None:
-            problem = "the table of items was loaded without a feature of the new policy; restart the service"
-            raise InputError(problem, column=missing)
 
 
 def _slot(path: Path) -> Slot:
