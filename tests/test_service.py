@@ -436,6 +436,52 @@ def test_a_new_policy_reads_the_categories_of_the_table_of_items_as_they_are(tmp
     np.testing.assert_allclose(slot.policy.scores(rows, None, slot.category_names), expected, rtol=1e-5)
 
 
+def test_recorded_categories_have_the_names_of_their_policy_after_a_reload(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    trained_on(["blue", "red", "green", "red", "blue", "red"], one)
+    trained_on(["violet", "red", "amber", "red", "violet", "red"], other)
+    colours = ["amber", "blue", "green", "red", "violet", "unseen", None]
+    given = [
+        {"id": f"{colour}", "features": {"price": 1.0, "colour": colour, "remote": False}}
+        for colour in colours
+    ]
+
+    async def work(client: Client) -> None:
+        policies = client.service.policies
+        asked = {"query_id": "q", "candidates": given}
+        await client.rank(asked)
+        trained_on(["amber", "red", "violet", "red", "black", "red"], other)
+        policies.apply(policies.replaced())
+        client.service._announce_policies()
+        await client.rank(asked)
+        policies.shown[0], policies.shadows[0] = policies.shadows[0], policies.shown[0]
+        policies.apply([])
+        client.service._announce_policies()
+        await client.rank(asked)
+        policies.shown[0].ranking = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
+        await client.rank(asked)
+
+    with_service(settings(one, shadows=[other], reload_seconds=0.0), work)
+    file = next((tmp_path / "events").glob("*.sqlite"))
+    with closing(sqlite3.connect(file)) as connection:
+        rows = connection.execute(
+            "SELECT i.policy, i.doc_ids, i.features, p.features"
+            " FROM impressions i JOIN policies p ON i.policy = p.version ORDER BY i.rowid"
+        ).fetchall()
+    assert [policy.startswith("fallback-") for policy, *_ in rows] == [False, False, False, True]
+    for number, (_, documents, features, about) in enumerate(rows):
+        named = json.loads(about)
+        at = next(index for index, one in enumerate(named) if one != "price" and one["name"] == "colour")
+        table = np.frombuffer(features, "<f4").reshape(len(given), len(named))
+        own = {"red", *(("blue", "green") if number < 2 else ("amber", "violet"))}
+        for document, code in zip(json.loads(documents), table[:, at], strict=True):
+            if document == "None":
+                assert np.isnan(code)
+            else:
+                expected = document if document in own else "(other)"
+                assert named[at]["categories"][int(code)] == expected
+
+
 def test_the_token_is_asked_of_all_but_the_probes(policy: Path) -> None:
     token = "a secret of 20 signs"
 

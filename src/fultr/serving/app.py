@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from fultr.errors import FultrError, InputError
-from fultr.serving.events import FALLBACK, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
+from fultr.serving.events import FALLBACK, ClickEvent, Impression, Outcome, PolicyLoaded, day_of, fallback_of
 from fultr.serving.guard import Guard, TooLargeError, TooSlowError, body_of
 from fultr.serving.metrics import Metrics
 from fultr.serving.openapi import openapi
@@ -94,11 +94,10 @@ class Service:
         now = self.clock()
         for slot in self.policies.slots:
             of = slot.policy
-            self.writer.record_later(
-                PolicyLoaded(of.version, now, of.feature_names, of.group_names, slot.category_names)
-            )
-        reader = self.policies.reader
-        self.writer.record_later(PolicyLoaded(FALLBACK, now, reader.names, (), reader.category_names))
+            for version in (of.version, fallback_of(of.version)):
+                self.writer.record_later(
+                    PolicyLoaded(version, now, of.feature_names, of.group_names, slot.recorded_names)
+                )
         self.is_announced = True
 
     async def _reload(self) -> None:
@@ -163,11 +162,11 @@ class Service:
             _ranking_id(day, version, seed, ranked),
             now,
             asked.query_id,
-            version,
+            fallback_of(slot.policy.version) if version == FALLBACK else version,
             _encode(ranked).decode(),
             _encode([groups[at] for at in order]).decode() if any(groups) else None,
             shown,
-            self._logged(slot, version, features, order),
+            self._logged(slot, features, order),
             self._shadows(features, groups, ids, seed),
         )
         recorded = await self._record(event)
@@ -201,12 +200,11 @@ class Service:
                 raise FultrError("the policy could not rank the candidates") from error
             return FALLBACK, np.arange(len(ids))
 
-    def _logged(self, slot: Slot, version: str, features: Features, order: NDArray[np.intp]) -> bytes | None:
+    def _logged(self, slot: Slot, features: Features, order: NDArray[np.intp]) -> bytes | None:
         """Return the features to be recorded, in the order of the ranking."""
         if not self.settings.log_features or self.policies.items is not None:
             return None
-        is_own = slot.columns is not None and version != FALLBACK
-        return (features[order][:, slot.columns] if is_own else features[order]).tobytes()
+        return slot.recorded(features[order]).tobytes()
 
     def _shadows(
         self, features: Features, groups: Sequence[str | None], ids: list[str], seed: str | None

@@ -12,7 +12,12 @@ MICROSECONDS = 1_000_000
 DAY = 86_400 * MICROSECONDS
 
 FALLBACK = "fallback"
-"""What stands as the policy of rankings in the order of the request, which no policy has drawn."""
+"""What is answered as the policy of rankings in the order of the request, which no policy has drawn."""
+
+
+def fallback_of(version: str) -> str:
+    """Return what is recorded as the policy of such a ranking: its features are those of `version`."""
+    return f"{FALLBACK}-{version}"
 
 
 @dataclass(frozen=True, slots=True)

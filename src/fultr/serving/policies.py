@@ -18,7 +18,7 @@ from fultr.files import existing_file
 from fultr.policy.drawn_order import order_of_arrival, waiting_times
 from fultr.serving.item_table import ServedItems
 from fultr.serving.light_policy import LightPolicy, load_policy
-from fultr.serving.requests import FeatureReader
+from fultr.serving.requests import FeatureReader, with_other
 
 Features = NDArray[np.float32]
 
@@ -48,6 +48,21 @@ class Slot:
     """Where its features are among those of all policies; None if they are the same."""
     category_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What the codes of its categories stand for in what it is given."""
+    recorded_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What they stand for in what is recorded, which depends on the policy alone."""
+
+    def recorded(self, features: Features) -> Features:
+        """Return features as they are recorded: those of the policy, with the codes of its own categories."""
+        own = features if self.columns is None else features[:, self.columns]
+        for name, texts in self.recorded_names.items():
+            given = self.category_names[name]
+            if given != texts:
+                codes = {text: code for code, text in enumerate(texts)}
+                new = np.array([codes.get(text, len(texts) - 1) for text in given], np.float32)
+                column, own = self.policy.feature_names.index(name), own.copy()
+                is_given = ~np.isnan(own[:, column])
+                own[is_given, column] = new[own[is_given, column].astype(np.intp)]
+        return own
 
     def ranking(
         self, features: Features, groups: Sequence[str | None], ids: Sequence[str], seed: str | None
@@ -129,6 +144,9 @@ class ServedPolicies:
             slot.columns = None if own == names else np.array([names.index(name) for name in own])
             slot.category_names = {
                 name: texts for name, texts in self.reader.category_names.items() if name in own
+            }
+            slot.recorded_names = {
+                name: with_other(texts) for name, texts in slot.policy.category_names.items()
             }
 
     def choose(self, session: str | None) -> Slot:

@@ -16,7 +16,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             ranking_id TEXT PRIMARY KEY,
             time BIGINT NOT NULL,          -- microseconds since 1970, UTC
             query_id TEXT NOT NULL,
-            policy TEXT NOT NULL,          -- the version that drew the ranking, or 'fallback'
+            policy TEXT NOT NULL,          -- the version that drew the ranking; 'fallback-' before it if it failed
             doc_ids TEXT NOT NULL,         -- all candidates in the order of the ranking, a JSON list
             groups TEXT,                   -- the group of each of them or null, a JSON list
             shown INTEGER NOT NULL,        -- how many were shown: the first ones of doc_ids
