@@ -23,7 +23,7 @@ pytest.importorskip("msgspec")
 
 from fultr.serving.events import DAY, Answer, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.schema import MIGRATIONS, SQLITE, VERSION_TABLE, migration
-from fultr.serving.stores import OPEN_FILES, SQLiteStore, Store, StoreError, open_store
+from fultr.serving.stores import OPEN_FILES, PEER_IS_GONE, PostgresStore, SQLiteStore, Store, StoreError, open_store
 from tests.asgi import NOON
 
 FEATURES = ("salary", "age")
@@ -199,16 +199,19 @@ def test_an_old_database_becomes_a_new_one(tmp_path: Path) -> None:
     assert "only a newer fultr knows" in str(answer)
 
 
-def test_events_older_than_the_retention_go(place: str) -> None:
+def test_events_older_than_the_retention_go(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fultr.serving.stores.EXPIRED_AT_ONCE", 1)
     store = open_store(place, retention=3)
     old = [impression(number, NOON + number * DAY) for number in range(6)]
     store.write([POLICY, *old])
-    store.write([ClickEvent(old[5].ranking_id, NOON + 5 * DAY, ("d1",))])
+    clicks = [ClickEvent(old[at].ranking_id, NOON + at * DAY, positions=(1,)) for at in (0, 1, 5)]
+    assert store.write(clicks) == [Answer(Outcome.RECORDED, 1)] * 3
     store.expire(NOON + 5 * DAY)
     store.close()
     log = fultr.read_log(place)
     days = sorted({str(one)[:10] for one in log.timestamp})  # type: ignore[union-attr]
     assert days == ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-23"]
+    assert int(log.click.sum()) == 1
 
 
 def test_retention_removes_nothing_else(tmp_path: Path) -> None:
@@ -270,8 +273,10 @@ def test_many_services_write_into_one_database(place: str) -> None:
             for at in range(20):
                 event = impression(1000 * number + at)
                 shared = impression(at)
-                store.write([POLICY, event, shared, ClickEvent(event.ranking_id, NOON, positions=(1,))])
-                store.write([ClickEvent(shared.ranking_id, NOON, positions=(2,))])
+                click = ClickEvent(event.ranking_id, NOON, positions=(1,))
+                answers = [*store.write([POLICY, event, shared, click])]
+                answers += store.write([ClickEvent(shared.ranking_id, NOON, positions=(2,))])
+                errors.extend(one for one in answers if isinstance(one, StoreError))
         except Exception as error:
             errors.append(error)
 
@@ -303,6 +308,23 @@ def test_the_database_may_go_and_come_back(server: Server) -> None:
     store.write([impression(1), ClickEvent(impression(1).ranking_id, NOON, positions=(1,))])
     store.close()
     assert len(fultr.read_log(url)) == 2
+
+
+def test_a_broken_connection_is_made_anew_at_once(server: Server) -> None:
+    import psycopg
+
+    url = fresh_database(server)
+    store = PostgresStore(url)
+    store.write([POLICY, impression(0)])
+    held = store.connection
+    asked = {name: int(value) for name, value in held.info.get_parameters().items() if name in PEER_IS_GONE}
+    assert asked == PEER_IS_GONE
+    assert held.execute("SHOW statement_timeout").fetchone() == ("10s",)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (held.info.backend_pid,))
+    assert store.write([impression(1)]) == [Answer()]
+    assert store.connection is not held
+    store.close()
 
 
 def test_ids_are_data_and_never_statements(place: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -555,6 +556,30 @@ def test_without_a_store_rankings_go_on_and_clicks_are_sent_again(policy: Path) 
         assert again == {**shown, "recorded": True}
         assert (await client.click({"ranking_id": shown["ranking_id"], "positions": [1]})).json["new"] == 1
         assert (await client.ask("GET", "/readyz")).status == 200
+
+    with_service(settings(policy), work)
+
+
+def test_rankings_wait_for_a_store_that_hangs_no_longer_than_said(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fultr.serving.writer.BUSY_SECONDS", 0.05)
+    asked = {"query_id": "q", "candidates": candidates()}
+
+    async def work(client: Client) -> None:
+        store, may_go_on = client.service.writer.store, threading.Event()
+        works = store.write
+
+        def hang(events: Any) -> Any:
+            may_go_on.wait(60)
+            return works(events)
+
+        store.write = hang  # type: ignore[method-assign]
+        shown = await client.rank(asked)
+        assert not shown["recorded"]
+        assert (await client.click({"ranking_id": shown["ranking_id"], "positions": [1]})).status == 503
+        assert not may_go_on.is_set()
+        may_go_on.set()
 
     with_service(settings(policy), work)
 

@@ -16,7 +16,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             ranking_id TEXT PRIMARY KEY,
             time BIGINT NOT NULL,          -- microseconds since 1970, UTC
             query_id TEXT NOT NULL,
-            policy TEXT NOT NULL,          -- the version that drew the ranking; 'fallback-' before it if it failed
+            policy TEXT NOT NULL,          -- the version that drew the ranking; fallback- before it: none did
             doc_ids TEXT NOT NULL,         -- all candidates in the order of the ranking, a JSON list
             groups TEXT,                   -- the group of each of them or null, a JSON list
             shown INTEGER NOT NULL,        -- how many were shown: the first ones of doc_ids
@@ -65,7 +65,17 @@ class Statements(NamedTuple):
     policy: str
     click: str
     shown: str
-    expire: tuple[str, ...]
+
+
+OLDEST = "SELECT ranking_id FROM impressions WHERE time < %s ORDER BY time LIMIT %s"
+"""The first rankings before a moment, in PostgreSQL; of SQLite whole files are removed."""
+
+REMOVALS = (
+    "DELETE FROM clicks WHERE ranking_id = ANY(%s)",
+    "DELETE FROM shadow_rankings WHERE ranking_id = ANY(%s)",
+    "DELETE FROM impressions WHERE ranking_id = ANY(%s)",
+)
+"""What removes rankings and all that belongs to them, in PostgreSQL."""
 
 
 def migration(version: int, dialect: Dialect) -> list[str]:
@@ -84,7 +94,6 @@ def statements(dialect: Dialect) -> Statements:
     def marks(count: int) -> str:
         return ", ".join([dialect.mark] * count)
 
-    of_old = f"ranking_id IN (SELECT ranking_id FROM impressions WHERE time < {dialect.mark})"
     return Statements(
         # the same ranking again is a reload, or a further page of it
         impression=(
@@ -96,9 +105,4 @@ def statements(dialect: Dialect) -> Statements:
         policy=f"INSERT INTO policies VALUES ({marks(4)}) ON CONFLICT DO NOTHING",
         click=f"INSERT INTO clicks VALUES ({marks(4)}) ON CONFLICT DO NOTHING",
         shown=f"SELECT doc_ids, shown, time FROM impressions WHERE ranking_id = {dialect.mark}",
-        expire=(
-            f"DELETE FROM clicks WHERE {of_old}",
-            f"DELETE FROM shadow_rankings WHERE {of_old}",
-            f"DELETE FROM impressions WHERE time < {dialect.mark}",
-        ),
     )

@@ -30,7 +30,9 @@ from fultr.serving.events import (
 )
 from fultr.serving.schema import (
     MIGRATIONS,
+    OLDEST,
     POSTGRES,
+    REMOVALS,
     SQLITE,
     VERSION_TABLE,
     Dialect,
@@ -53,6 +55,17 @@ PAGE_BYTES, PAGES_A_CHECKPOINT = 16_384, 1_000
 """Impressions with features are large: on pages of 4 kB writing them takes a fifth longer."""
 
 Execute = Callable[..., Any]
+
+PEER_IS_GONE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": int(1000 * BUSY_SECONDS),
+}
+"""When a connection to PostgreSQL has broken without a word, in the words of libpq: after 11 seconds at most."""
+
+EXPIRED_AT_ONCE = 5_000
+"""Impressions that one transaction removes, so that it is done before `BUSY_SECONDS`."""
 
 LOCK = 0x66756C74
 """The advisory lock of PostgreSQL under which one service at a time changes the schema."""
@@ -230,7 +243,11 @@ class PostgresStore(Store):
         with _postgres_errors():
             # without prepared statements on the server, so that poolers work
             connection = psycopg.connect(
-                self.url, connect_timeout=int(BUSY_SECONDS), prepare_threshold=None, autocommit=True
+                self.url,
+                connect_timeout=int(BUSY_SECONDS),
+                prepare_threshold=None,
+                autocommit=True,
+                **PEER_IS_GONE,
             )
             try:
                 self._set_up(connection.execute)
@@ -242,16 +259,27 @@ class PostgresStore(Store):
 
     def _set_up(self, execute: Execute) -> None:
         execute(f"SET synchronous_commit = {self.synchronous}")
-        execute(f"SET statement_timeout = {int(1000 * BUSY_SECONDS)}")
+        # a large database may take longer to become a new one
+        execute("SET statement_timeout = 0")
         _migrate(execute, POSTGRES, f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})", "COMMIT")
+        execute(f"SET statement_timeout = {int(1000 * BUSY_SECONDS)}")
         for policy in self.policies.values():
             execute(OF_POSTGRES.policy, policy.row)
 
     def write(self, events: Sequence[Event]) -> list[Answer]:
-        """Record events in one transaction; a lost connection is made anew by the next call."""
+        """Record events in one transaction; if the connection breaks, once more on a new one."""
         for event in events:
             if isinstance(event, PolicyLoaded):
                 self.policies[event.version] = event
+        was_connected = self.connection is not None
+        try:
+            return self._write(events)
+        except StoreError:
+            if not was_connected or self.connection is not None:
+                raise
+            return self._write(events)
+
+    def _write(self, events: Sequence[Event]) -> list[Answer]:
         connection = self._connected()
         try:
             with _postgres_errors(), connection.transaction():
@@ -265,10 +293,13 @@ class PostgresStore(Store):
         """Delete events that are older than the retention."""
         if self.retention is None:
             return
-        connection = self._connected()
-        with _postgres_errors(), connection.transaction():
-            for statement in OF_POSTGRES.expire:
-                connection.execute(statement, (now - self.retention * DAY,))
+        connection, number = self._connected(), EXPIRED_AT_ONCE
+        while number == EXPIRED_AT_ONCE:
+            with _postgres_errors(), connection.transaction():
+                oldest = connection.execute(OLDEST, (now - self.retention * DAY, EXPIRED_AT_ONCE)).fetchall()
+                number = len(oldest)
+                for statement in REMOVALS:
+                    connection.execute(statement, ([one for (one,) in oldest],))
 
     def close(self) -> None:
         """Close the connection."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fultr.serving.events import Answer, Event, Impression
-from fultr.serving.stores import Store, StoreError
+from fultr.serving.stores import BUSY_SECONDS, Store, StoreError
 
 LARGEST_BATCH = 512
 """Events of one transaction."""
@@ -65,11 +65,15 @@ class EventWriter:
         self.thread.start()
 
     async def record(self, event: Event) -> Answer:
-        """Record an event, and return when it is recorded; raise `StoreError` if it cannot be."""
+        """Record an event, and return when it is recorded; raise `StoreError` if it cannot be, or not soon."""
         self._check_room()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.waiting.put(Waiting(event, future))
-        return await future
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                return await future
+        except TimeoutError:
+            raise StoreError(f"the event is not recorded after {BUSY_SECONDS:g} seconds") from None
 
     def record_later(self, event: Event) -> None:
         """Record an event some time soon; it is lost if the process is killed before."""
