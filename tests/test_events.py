@@ -23,7 +23,15 @@ pytest.importorskip("msgspec")
 
 from fultr.serving.events import DAY, Answer, ClickEvent, Impression, Outcome, PolicyLoaded, day_of
 from fultr.serving.schema import MIGRATIONS, SQLITE, VERSION_TABLE, migration
-from fultr.serving.stores import OPEN_FILES, PEER_IS_GONE, PostgresStore, SQLiteStore, Store, StoreError, open_store
+from fultr.serving.stores import (
+    OPEN_FILES,
+    PEER_IS_GONE,
+    PostgresStore,
+    SQLiteStore,
+    Store,
+    StoreError,
+    open_store,
+)
 from tests.asgi import NOON
 
 FEATURES = ("salary", "age")

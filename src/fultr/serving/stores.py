@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -177,7 +178,7 @@ class SQLiteStore(Store):
             connection = sqlite3.connect(path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-                connection.execute("PRAGMA journal_mode = WAL")
+                _set_wal(connection)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES_A_CHECKPOINT}")
                 connection.execute(f"PRAGMA synchronous = {self.synchronous}")
                 _migrate(connection.execute, SQLITE, "BEGIN IMMEDIATE", "COMMIT")
@@ -211,6 +212,20 @@ class SQLiteStore(Store):
             with suppress(sqlite3.Error):
                 connection.close()
         self.files.clear()
+
+
+def _set_wal(connection: sqlite3.Connection) -> None:
+    """Set the mode WAL; SQLite itself does not wait for others that set it at the same time."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 STATEMENTS = statements(SQLITE)
