@@ -207,6 +207,19 @@ def test_arrays_of_text_and_frames_beside_clicks_train_the_same_policy() -> None
     )
 
 
+def test_bare_columns_are_those_of_the_training_in_its_order() -> None:
+    rng = np.random.default_rng(3)
+    rows = np.stack([rng.integers(3, size=400), rng.integers(20, size=400), rng.integers(9, size=400)], axis=1)
+    table = rows.astype(np.float32)
+    columns = {"qid": np.repeat(np.arange(100), 4), "position": np.tile(np.arange(1, 5), 100)}
+    ranker = FairRanker(0.0, **SETTINGS, categories=["feature_1"]).fit(table, table[:, 0] == 1, **columns)
+    assert ranker.feature_names_in_.tolist() == ["1", "2", "3"]
+    named = {f"feature_{number}": table[:, number - 1] for number in (3, 1, 2)}
+    np.testing.assert_array_equal(ranker.predict(table), ranker.predict(named))
+    best = ranker.predict(table)[table[:, 0] == 1]
+    assert best.min() > ranker.predict(table)[table[:, 0] != 1].max()
+
+
 def test_production_is_warned_of_unknown_categories_and_can_count_them() -> None:
     ranker = trained()
     new = items(colour=["mauve"] * 6)
