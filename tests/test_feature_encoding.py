@@ -209,7 +209,9 @@ def test_arrays_of_text_and_frames_beside_clicks_train_the_same_policy() -> None
 
 def test_bare_columns_are_those_of_the_training_in_its_order() -> None:
     rng = np.random.default_rng(3)
-    rows = np.stack([rng.integers(3, size=400), rng.integers(20, size=400), rng.integers(9, size=400)], axis=1)
+    rows = np.stack(
+        [rng.integers(3, size=400), rng.integers(20, size=400), rng.integers(9, size=400)], axis=1
+    )
     table = rows.astype(np.float32)
     columns = {"qid": np.repeat(np.arange(100), 4), "position": np.tile(np.arange(1, 5), 100)}
     ranker = FairRanker(0.0, **SETTINGS, categories=["feature_1"]).fit(table, table[:, 0] == 1, **columns)
@@ -234,10 +236,22 @@ def test_production_is_warned_of_unknown_categories_and_can_count_them() -> None
         ranker.predict(RankingDataset(np.zeros((2, 3)), [0, 2], feature_names=["price", "colour", "remote"]))
 
 
-def test_truth_is_known_by_any_writing_of_it() -> None:
-    ranker = trained()
-    written = items().with_columns(remote=pl.col("remote").cast(pl.String).str.to_titlecase())
-    np.testing.assert_array_equal(ranker.predict(written), ranker.predict(items()))
+@pytest.mark.parametrize("truths", [("true", "false"), ("True", "False"), ("TRUE", "FALSE")])
+def test_truth_is_known_by_any_writing_of_it(truths: tuple[str, str]) -> None:
+    settings = {**SETTINGS, "missing": "mean", "categories": ["colour", "remote"]}
+    ranker = FairRanker(0.0, **settings).fit(shown(remote=truths * 3))
+    assert ranker.encoding_.columns[-1].categories == truths[::-1]
+    expected = ranker.predict(items(remote=truths * 3))
+    for written in (items(), *(items(remote=pair * 3) for pair in (("true", "false"), ("TRUE", "False")))):
+        np.testing.assert_array_equal(ranker.predict(written), expected)
+
+
+def test_truths_of_two_writings_in_training_stay_apart() -> None:
+    encoding = FeatureEncoding.of(
+        lists(items(colour=["True", "true"] * 3).select("colour"), colour=("True", "true"))
+    )
+    data = lists(items(colour=["true", "True"] * 3).select("colour"), colour=("true", "True"))
+    np.testing.assert_array_equal(encoding.apply(data).features[:2], [[0, 1], [1, 0]])
 
 
 def test_counts_logs_and_datasets_keep_categories_and_what_is_missing(tmp_path: Path) -> None:
