@@ -351,6 +351,13 @@ def test_columns_that_hold_no_categories_are_refused() -> None:
         )
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 2.0**63, 1e300])
+def test_numbers_that_are_no_integers_of_64_bits_are_no_categories(value: float) -> None:
+    rows = {"query_id": [1] * 3, "relevance": [1] * 3, "size": [1.0, None, value]}
+    with pytest.raises(InputError, match=r"row 3, column 'size': a category must be .* an integer of 64 bits"):
+        FairRanker(0.0, **SETTINGS, missing="mean", categories=["size"]).fit(pl.DataFrame(rows))
+
+
 def test_a_report_and_a_sweep_read_what_the_run_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
