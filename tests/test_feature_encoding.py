@@ -354,8 +354,28 @@ def test_columns_that_hold_no_categories_are_refused() -> None:
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 2.0**63, 1e300])
 def test_numbers_that_are_no_integers_of_64_bits_are_no_categories(value: float) -> None:
     rows = {"query_id": [1] * 3, "relevance": [1] * 3, "size": [1.0, None, value]}
-    with pytest.raises(InputError, match=r"row 3, column 'size': a category must be .* an integer of 64 bits"):
+    with pytest.raises(
+        InputError, match=r"row 3, column 'size': a category must be .* an integer of 64 bits"
+    ):
         FairRanker(0.0, **SETTINGS, missing="mean", categories=["size"]).fit(pl.DataFrame(rows))
+
+
+def test_empty_text_is_a_missing_category_in_frames_and_files(tmp_path: Path) -> None:
+    frame = shown(colour=["red", "", "", "blue", None, "blue"])
+    frame.write_csv(tmp_path / "log.csv")
+    frame.write_parquet(tmp_path / "log.parquet")
+    frame.with_columns(pl.col("colour").cast(pl.Categorical)).write_parquet(tmp_path / "codes.parquet")
+    sources = [
+        frame,
+        frame.to_pandas(),
+        *(tmp_path / name for name in ("log.csv", "log.parquet", "codes.parquet")),
+    ]
+    for source in sources:
+        data = fultr.count(source, features=["colour"], categories=["colour"], keep_missing=True).data
+        assert data.category_names == {"colour": ("blue", "red")}
+        assert set(data.doc_id[np.isnan(data.features[:, 0])].tolist()) == {1, 2, 4}
+        with pytest.raises(InputError, match="column 'colour': .*missing="):
+            fultr.count(source, features=["colour"], categories=["colour"])
 
 
 def test_a_report_and_a_sweep_read_what_the_run_read(
