@@ -99,6 +99,21 @@ def test_unknown_categories_are_scored_as_missing_ones(native: FairRanker) -> No
     np.testing.assert_array_equal(found, native.predict(replace(test, features=features)))
 
 
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_a_missing_category_goes_where_unknown_ones_go(missing: str) -> None:
+    data = raw(lists=40)
+    ranker = made(fairness_weight=0.0, missing=missing).fit(random_log(data, impressions=2_000))
+    indicators = ["price is missing"] if missing == "indicator" else []
+    assert ranker.get_feature_names_out().tolist() == ["price", *indicators, "colour", "shade"]
+    features = data.features.copy()
+    features[:, 1] = np.nan
+    unknown = replace(data, category_names={"colour": tuple(f"tint {number}" for number in range(12))})
+    with pytest.warns(fultr.FultrWarning, match="tint"):
+        scores = ranker.predict(unknown)
+    np.testing.assert_array_equal(scores, ranker.predict(replace(data, features=features)))
+    assert not np.array_equal(scores, ranker.predict(data))
+
+
 def test_unknown_categories_are_no_missing_values_where_these_are_refused() -> None:
     data = raw(lists=40)
     complete = replace(data, features=np.nan_to_num(data.features), allows_missing=False)
