@@ -53,7 +53,9 @@ class ServiceSettings:
     body_seconds
         How long a request may take to arrive.
     rate
-        Requests a second of one address, on average; as many as they like by default.
+        Requests a second of one address, on average; as many as they like by default. Behind a proxy that is
+        the address of the proxy, unless the environment variable `FORWARDED_ALLOW_IPS` names it: then it is
+        the one that the proxy says in `X-Forwarded-For`.
     reload_seconds
         How often to look whether a policy file was replaced; 0 never.
     max_disparity, eta

@@ -63,7 +63,7 @@ PEER_IS_GONE = {
     "keepalives_count": 3,
     "tcp_user_timeout": int(1000 * BUSY_SECONDS),
 }
-"""When a connection to PostgreSQL has broken without a word, in the words of libpq: after 11 seconds at most."""
+"""When a connection to PostgreSQL has broken without a word: after 11 seconds at most."""
 
 EXPIRED_AT_ONCE = 5_000
 """Impressions that one transaction removes, so that it is done before `BUSY_SECONDS`."""

@@ -65,7 +65,7 @@ class EventWriter:
         self.thread.start()
 
     async def record(self, event: Event) -> Answer:
-        """Record an event, and return when it is recorded; raise `StoreError` if it cannot be, or not soon."""
+        """Record an event, and return when it is recorded; raise `StoreError` if it cannot be soon."""
         self._check_room()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.waiting.put(Waiting(event, future))
