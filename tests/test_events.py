@@ -124,6 +124,18 @@ def test_the_command_counts_events(place: str, tmp_path: Path, capsys: pytest.Ca
             fultr.count([place, out], context="policy")
 
 
+def test_no_impression_is_lost_between_batches(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(place)
+    events = [impression(number) for number in range(7)]
+    store.write([POLICY, *events, *(ClickEvent(one.ranking_id, NOON, positions=(1,)) for one in events)])
+    store.close()
+    monkeypatch.setattr("fultr.logs.events.IMPRESSIONS_A_BATCH", 2)
+    log = fultr.read_log(place)
+    assert len(log) == 7
+    assert int(log.click.sum()) == 7
+    assert np.bincount(log.position).tolist() == [14, 7, 7]
+
+
 def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "counts.parquet"
     folder = tmp_path / "events"

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +163,18 @@ def _table(database: _SQLite | _Postgres, since: int) -> Any:
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         first = 1
         with database.rows(statement) as rows:
-            while block := [row for row, _ in zip(rows, range(IMPRESSIONS_A_BATCH), strict=False)]:
+            for block in _blocks(rows):
                 batch = _batch(block, set(names), schema, items)
                 yield {name: batch[name] for name in names}, Location(database.file, first)
                 first += sum(len(one) for one in batch.values()) // len(batch)
 
     return Table(pa.schema(list(schema.items())), metadata, batches, database.file, is_text=True)
+
+
+def _blocks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield impressions by and by, as many at once as a batch holds."""
+    while block := list(islice(rows, IMPRESSIONS_A_BATCH)):
+        yield block
 
 
 def _batch(
