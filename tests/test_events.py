@@ -16,6 +16,7 @@ import pytest
 import fultr
 from fultr import InputError
 from fultr.cli.main import run
+from fultr.logs.events import event_tables
 from tests.commands import json_of, refusal
 from tests.postgres import Server, postgres_server
 
@@ -124,12 +125,18 @@ def test_the_command_counts_events(place: str, tmp_path: Path, capsys: pytest.Ca
             fultr.count([place, out], context="policy")
 
 
-def test_no_impression_is_lost_between_batches(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["IMPRESSIONS_A_BATCH", "BYTES_A_BATCH"])
+def test_no_impression_is_lost_between_batches(
+    place: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_store(place)
     events = [impression(number) for number in range(7)]
     store.write([POLICY, *events, *(ClickEvent(one.ranking_id, NOON, positions=(1,)) for one in events)])
     store.close()
-    monkeypatch.setattr("fultr.logs.events.IMPRESSIONS_A_BATCH", 2)
+    # an impression has between 60 and 120 bytes of candidates, groups and features
+    monkeypatch.setattr(f"fultr.logs.events.{limit}", 2 if limit == "IMPRESSIONS_A_BATCH" else 120)
+    sizes = [len(batch["click"]) for table in event_tables(place) for batch, _ in table.batches(["click"])]
+    assert sizes == [8, 8, 8, 4]
     log = fultr.read_log(place)
     assert len(log) == 7
     assert int(log.click.sum()) == 7

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,11 @@ from fultr.logs.metadata import LOG
 POSTGRES = ("postgresql://", "postgres://")
 FILES = "events-*.sqlite"
 IMPRESSIONS_A_BATCH = 1 << 13
+BYTES_A_BATCH = 32 << 20
+"""Of candidates, groups and features: a batch ends with the impression that reaches it."""
+
+ROWS_FETCHED = 64
+"""How many impressions a PostgreSQL database sends at once, each with all its features."""
 
 COLUMNS = {
     "impression_id": pa.string(),
@@ -118,7 +122,7 @@ class _Postgres:
             raise FultrError("a PostgreSQL database needs psycopg: pip install 'fultr[serve]'") from error
         try:
             with psycopg.connect(self.url) as connection, connection.cursor("events") as cursor:
-                cursor.itersize = IMPRESSIONS_A_BATCH
+                cursor.itersize = ROWS_FETCHED
                 cursor.execute(statement)
                 yield iter(cursor)
         except psycopg.Error as error:
@@ -173,7 +177,16 @@ def _table(database: _SQLite | _Postgres, since: int) -> Any:
 
 def _blocks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     """Yield impressions by and by, as many at once as a batch holds."""
-    while block := list(islice(rows, IMPRESSIONS_A_BATCH)):
+    block: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        _, _, _, _, docs, groups, _, features, _ = row
+        block.append(row)
+        size += sum(len(one) for one in (docs, groups, features) if one is not None)
+        if len(block) == IMPRESSIONS_A_BATCH or size >= BYTES_A_BATCH:
+            yield block
+            block, size = [], 0
+    if block:
         yield block
 
 

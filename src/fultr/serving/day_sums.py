@@ -69,10 +69,12 @@ def _of_batch(
     days = rows["day"].gather(first).to_list()
     rows_of = None if features is None else _features(features, metadata)
     for day in sorted(set(days)):
-        chosen = np.array([one == day for one in days])
+        # most batches are of one day: views of all rows spare a copy of the features
+        chosen: Any = slice(None) if day == days[0] == days[-1] else np.array([one == day for one in days])
+        of_rows = chosen if isinstance(chosen, slice) else chosen[number]
         sums = DaySums(_measures(exposure[chosen], merit[chosen], shown[chosen], groups))
         if rows_of is not None:
-            sums.features = _feature_moments(rows_of[chosen[number]], number[chosen[number]], metadata)
+            sums.features = _feature_moments(rows_of[of_rows], number[of_rows], metadata)
         yield day, sums
 
 
