@@ -138,6 +138,37 @@ def test_windows_and_drift() -> None:
         watch({}, GROUPS)
 
 
+def test_impressions_without_a_feature_do_not_move_its_mean(tmp_path: Path, policy: Path) -> None:
+    """Half of the impressions of later days lack an age; all others have the same one."""
+    version = load_policy(policy).version
+    store = open_store(tmp_path / "events")
+    store.write([PolicyLoaded(version, NOON, FEATURES, GROUPS)])
+    for day in range(3):
+        events = []
+        for at in range(600):
+            time = NOON + day * DAY + at * 1_000_000
+            age = math.nan if day and at % 2 else 5.0 + at % 3
+            rows = np.array([[1.0, math.nan, age], [2.0, math.nan, 6.0]], "<f4").tobytes()
+            events.append(
+                Impression(f"{day_of(time)}-{at:020x}", time, "q", version, '["a","b"]', None, 2, rows)
+            )
+        store.write(events)
+    store.close()
+    days = sums_of_days(tmp_path / "events", BIAS, GROUPS)
+    features = [sums.features for sums in days.values()]
+    assert [one.observations("age") for one in features] == [600, 300, 300]
+    assert [one.observations("salary") for one in features] == [600] * 3
+    assert [one.observations("distance") for one in features] == [0] * 3
+    assert [one.mean("age") for one in features] == pytest.approx([6.0] * 3, abs=0.01)
+    first, second, _ = features
+    assert (first + second).mean("age") == pytest.approx(6.0, abs=0.01)
+    assert (first + second - first).observations("age") == 300
+    for references in ({"age": Reference(6.0, 0.4)}, None):
+        found = watch(days, GROUPS, references=references)
+        assert found.alarms == []
+        assert abs(found.drift["age"].value) < 0.1
+
+
 def write_events(place: str | Path, policy: Path, days: int, number: int, *, unfair: bool = False) -> None:
     """Write events of two groups of three items; if unfair, one group is always first, and no better."""
     rng, version = np.random.default_rng(0), load_policy(policy).version

@@ -101,12 +101,15 @@ def _features(column: Any, metadata: Any) -> Array:
 
 
 def _feature_moments(rows: Array, number: Array, metadata: Any) -> Moments:
-    """Return the moments of the mean of each feature over the candidates of an impression."""
+    """Return the moments of the mean of each feature over the candidates of an impression.
+
+    An impression with a candidate whose feature is missing is no observation of that feature.
+    """
     codes = np.unique(number, return_inverse=True)[1]
     moments = Moments(int(codes[-1]) + 1 if codes.size else 0)
     for name, values in zip(metadata["feature_names"], rows.T, strict=True):
-        is_present = ~np.isnan(values)
-        if is_present.all() and values.size:
-            means = np.bincount(codes, values) / np.bincount(codes)
+        means = np.bincount(codes, values) / np.bincount(codes)
+        means = means[~np.isnan(means)]
+        if means.size:
             moments.add(name, means)
     return moments

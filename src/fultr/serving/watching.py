@@ -194,7 +194,7 @@ def _is_large(window: Window) -> bool:
 
 def _interval(moments: Moments, name: str, alpha: float) -> WatchedInterval:
     mean = moments.mean(name)
-    radius = confidence_radius(moments.number, moments.deviation(name), alpha)
+    radius = confidence_radius(moments.observations(name), moments.deviation(name), alpha)
     return WatchedInterval(mean, mean - radius, mean + radius)
 
 
@@ -258,13 +258,13 @@ def _drift(
     names = list(first.total)
     if references is None:
         # the first day says what features are like, as well as it can, and half of the level is for that
-        alone = first if len(order) == 1 else _difference(first, totals[order[1]].features)
+        alone = first if len(order) == 1 else first - totals[order[1]].features
         own = alpha / 2 / max(len(names), 1)
         references = {
             name: Reference(
                 alone.mean(name),
                 alone.deviation(name),
-                confidence_radius(alone.number, alone.deviation(name), own),
+                confidence_radius(alone.observations(name), alone.deviation(name), own),
             )
             for name in names
         }
@@ -276,7 +276,9 @@ def _drift(
         own = alpha_of_start(alpha, _number(begin, day)) / max(len(names), 1)
         for name in names:
             reference = references.get(name)
-            if reference is None or reference.deviation <= 0 or moments.number < LEAST_IMPRESSIONS:
+            if reference is None or reference.deviation <= 0:
+                continue
+            if moments.observations(name) < LEAST_IMPRESSIONS:
                 continue
             found = _interval(moments, name, own)
             low, value, high = (one - reference.mean for one in (found.low, found.value, found.high))
@@ -294,14 +296,6 @@ def _drift(
                     f" deviations away, at least {max(scaled.low, -scaled.high):.2f}"
                 )
     return drift, alarms
-
-
-def _difference(whole: Moments, rest: Moments) -> Moments:
-    return Moments(
-        whole.number - rest.number,
-        {name: value - rest.total.get(name, 0.0) for name, value in whole.total.items()},
-        {name: value - rest.squares.get(name, 0.0) for name, value in whole.squares.items()},
-    )
 
 
 def bias_of(policy: LightPolicy, eta: float | None) -> PositionBias:
