@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import fultr
 from fultr import InputError, PositionBias
 from fultr.cli.main import run
+from fultr.logs.events import event_tables
 from tests.commands import json_of, refusal, result_of
 
 pytest.importorskip("msgspec")
@@ -23,7 +25,15 @@ from fultr.serving.day_sums import sums_of_days
 from fultr.serving.events import DAY, ClickEvent, Impression, PolicyLoaded, day_of
 from fultr.serving.moments import DaySums, Moments, disparity_of, exposure_of, merit_of
 from fultr.serving.stores import open_store
-from fultr.serving.watching import Reference, Watched, monitor, position_bias_drift, references_of, watch
+from fultr.serving.watching import (
+    Reference,
+    Watched,
+    alpha_of_kind,
+    monitor,
+    position_bias_drift,
+    references_of,
+    watch,
+)
 from tests.asgi import NOON
 from tests.served_policies import FEATURES, linear_policy
 
@@ -248,6 +258,58 @@ def test_the_command_says_whether_there_is_an_alarm(
     other = linear_policy(tmp_path / "other")
     assert "--eta" in refusal(capsys, "monitor", tmp_path / "fair", "--policy", other)
     assert run(["monitor", str(tmp_path / "fair"), "--policy", str(other), "--eta", "1"]) == 0
+
+
+def test_the_kinds_of_alarms_share_the_level() -> None:
+    assert 3 * alpha_of_kind(0.95) == pytest.approx(0.05)
+    rng = np.random.default_rng(0)
+    sums = fair_day(rng, 1000).measures
+    found = watch({BEGIN: DaySums(sums)}, GROUPS).windows[0].disparity["agency | direct"]
+    radius = confidence_radius(1000, sums.deviation(disparity_of(*GROUPS)), 0.05 / 3 / 2)
+    assert found.high - found.value == pytest.approx(radius)
+
+
+def test_only_drawn_rankings_say_something_of_positions(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_events(tmp_path / "events", policy, 1, 40)
+    asked: list[int] = []
+
+    def drift(_events: object, _bias: object, looks: int, _level: float) -> list[str]:
+        asked.append(looks)
+        return ["moved"]
+
+    monkeypatch.setattr("fultr.serving.watching.position_bias_drift", drift)
+    today = date(2026, 11, 18)
+    drawn = load_policy(policy)
+    assert monitor(tmp_path / "events", drawn).alarms == ["moved"]
+    # a watch that is said to begin after the first event begins with it
+    monitor(tmp_path / "events", drawn, began=today + timedelta(days=5))
+    monitor(tmp_path / "events", drawn, began=today - timedelta(days=5))
+    assert asked == [1, 1, 6]
+    assert monitor(tmp_path / "events", replace(drawn, stochastic=False)).alarms == []
+    assert asked == [1, 1, 6]
+
+
+def test_rankings_of_no_policy_can_be_left_out(tmp_path: Path, policy: Path) -> None:
+    write_events(tmp_path / "events", policy, 1, 40)
+    store = open_store(tmp_path / "events")
+    store.write([Impression(f"{day_of(NOON)}-{'f' * 20}", NOON, "q", "fallback", '["d0"]', None, 1, None)])
+    store.close()
+
+    def policies(**options: bool) -> list[str]:
+        tables = event_tables(tmp_path / "events", **options)
+        return [
+            one
+            for table in tables
+            for batch, _ in table.batches(["policy"])
+            for one in batch["policy"].to_pylist()
+        ]
+
+    assert "fallback" in policies()
+    left = policies(with_fallback=False)
+    assert len(left) == 240
+    assert "fallback" not in left
 
 
 @pytest.mark.slow

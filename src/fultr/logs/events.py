@@ -42,13 +42,16 @@ COLUMNS = {
 ROWS = """
     SELECT ranking_id, time, query_id, policy, doc_ids, groups, shown, features,
         (SELECT {gather}(doc_id) FROM clicks WHERE clicks.ranking_id = impressions.ranking_id)
-    FROM impressions WHERE time >= {since} ORDER BY time, ranking_id
+    FROM impressions WHERE {chosen} ORDER BY time, ranking_id
 """
-FACTS = "SELECT count(*), count(features), count(groups) FROM impressions WHERE time >= {since}"
+FACTS = "SELECT count(*), count(features), count(groups) FROM impressions WHERE {chosen}"
 NAMES = (
-    "SELECT DISTINCT p.features FROM policies p JOIN impressions i ON i.policy = p.version"
-    " WHERE i.features IS NOT NULL AND i.time >= {since}"
+    "SELECT DISTINCT policies.features FROM impressions"
+    " LEFT JOIN policies ON impressions.policy = policies.version"
+    " WHERE impressions.features IS NOT NULL AND {chosen}"
 )
+NOT_FALLBACK = " AND COALESCE(impressions.policy, '') <> 'fallback'"
+"""Leaves out rankings in the order of the request, which were shown because a policy failed."""
 
 
 def is_events(source: object) -> bool:
@@ -61,16 +64,18 @@ def is_events(source: object) -> bool:
     return path.suffix == ".sqlite" or (path.is_dir() and next(path.glob(FILES), None) is not None)
 
 
-def event_tables(source: str | Path, since: int = 0) -> list[Table]:
+def event_tables(source: str | Path, since: int = 0, *, with_fallback: bool = True) -> list[Table]:
     """Return the long tables of events: one for each file, or one for a database.
 
-    Impressions from before `since`, in microseconds since 1970, are left out.
+    Impressions from before `since`, in microseconds since 1970, are left out, and those that no policy ranked
+    if `with_fallback` is false.
     """
+    chosen = f"impressions.time >= {int(since)}" + ("" if with_fallback else NOT_FALLBACK)
     if str(source).startswith(POSTGRES):
-        return [_table(_Postgres(str(source)), since)]
+        return [_table(_Postgres(str(source)), chosen)]
     path = Path(source)
     files = sorted(path.glob(FILES)) if path.is_dir() else [path]
-    tables = [_table(_SQLite(file), since) for file in files]
+    tables = [_table(_SQLite(file), chosen) for file in files]
     shown = [table for table in tables if table is not None]
     if not shown:
         raise InputError("no ranking was shown yet", file=path)
@@ -130,16 +135,15 @@ class _Postgres:
             raise InputError(f"the database of events cannot be read: {problem}") from None
 
 
-def _table(database: _SQLite | _Postgres, since: int) -> Any:
+def _table(database: _SQLite | _Postgres, chosen: str) -> Any:
     """Return the long table of a database; None of a file without impressions."""
-    moment = str(int(since))
-    with database.rows(FACTS.replace("{since}", moment)) as rows:
+    with database.rows(FACTS.replace("{chosen}", chosen)) as rows:
         impressions, with_features, with_groups = next(rows)
     if not impressions:
         if database.file is None:
             raise InputError("no ranking was shown yet; the database has no impressions")
         return None
-    with database.rows(NAMES.replace("{since}", moment)) as rows:
+    with database.rows(NAMES.replace("{chosen}", chosen)) as rows:
         named = [json.loads(text) for (text,) in rows]
     schema = {name: kind for name, kind in COLUMNS.items() if with_groups or name != "group"}
     metadata: dict[str, Any] = {"kind": LOG, "text_ids": ["doc_id", "impression_id", "query_id"]}
@@ -162,7 +166,7 @@ def _table(database: _SQLite | _Postgres, since: int) -> Any:
         if categories:
             metadata["category_names"] = {one["name"]: one["categories"] for one in categories}
 
-    statement = ROWS.replace("{gather}", database.gather).replace("{since}", moment)
+    statement = ROWS.replace("{gather}", database.gather).replace("{chosen}", chosen)
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         first = 1

@@ -1,8 +1,10 @@
 """The watch over events: exposure, merit and disparity of groups, drift, and alarms that are right.
 
 A window is all days from a start to now. Its intervals hold at all times at once (`confidence_radius`), and
-the windows of all starts share the level (`alpha_of_start`). So all alarms that are ever raised, over all
-windows and however often one looks, are right together with the level that was asked for.
+the windows of all starts share the level (`alpha_of_start`), and so do the three kinds of alarms: disparity,
+features and position bias (`alpha_of_kind`). So all alarms that are ever raised, over all windows and however
+often one looks, are right together with the level that was asked for; the position bias may be looked at
+once a day.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ LEVEL = 0.95
 
 LEAST_IMPRESSIONS = 500
 """Windows with fewer impressions raise no alarm: their intervals are those of large numbers."""
+
+KINDS_OF_ALARMS = 3
+"""Disparity, features, position bias."""
 
 SHOWN_DAYS = (1, 7, 28)
 """Lengths of the windows that are shown, in days; all days besides."""
@@ -146,7 +151,7 @@ def watch(
     max_disparity
         The limit of the root of the sum of squared disparities; without it there is no alarm of disparity.
     level
-        The probability that no alarm of a kind (disparity, features) is ever wrong.
+        The probability that no alarm of any kind is ever wrong; each kind has a third of what is left.
     references
         What features were like in the training; by default the first day is compared with.
     began
@@ -154,7 +159,7 @@ def watch(
     """
     if not days:
         raise InputError("no ranking was shown yet")
-    alpha, order = 1 - level, sorted(days)
+    alpha, order = alpha_of_kind(level), sorted(days)
     first = min(began or order[0], order[0])
     pairs = [disparity_of(one, other) for at, one in enumerate(groups) for other in groups[at + 1 :]]
     totals, running = {}, DaySums()
@@ -182,6 +187,11 @@ def watch(
         max_disparity=max_disparity,
         level=level,
     )
+
+
+def alpha_of_kind(level: float) -> float:
+    r"""Return the share of one kind of alarms, $\alpha = (1 - level) / 3$."""
+    return (1 - level) / KINDS_OF_ALARMS
 
 
 def _number(first: date, day: date) -> int:
@@ -357,7 +367,9 @@ def monitor(
         references=references_of(policy),
         began=began,
     )
-    looks = _number(began or min(sums), max(sums))
+    if not policy.stochastic:
+        return found  # rankings that are not drawn say nothing of positions
+    looks = _number(min(began or min(sums), min(sums)), max(sums))
     return replace(found, alarms=[*found.alarms, *position_bias_drift(events, bias, looks, level)])
 
 
@@ -421,9 +433,10 @@ def position_bias_drift(
     """Estimate the position bias from events, and say where it is certainly another one.
 
     Rankings that are drawn put the same item at several positions, which shows how much the position matters
-    (`fultr.clicks.estimate_bias_harvest`). The level is shared by positions, and by the days on which one
-    looks (`alpha_of_start`), of which this is number `looks`, so that all alarms of a daily watch are right
-    together.
+    (`fultr.clicks.estimate_bias_harvest`). The order of a request, which is shown if the policy fails, is not
+    drawn and left out. The share of this kind (`alpha_of_kind`) is shared by positions, and by the days on
+    which one looks (`alpha_of_start`), of which this is number `looks`, so that all alarms are right together
+    if one looks once a day.
     """
     from scipy import stats
 
@@ -431,8 +444,9 @@ def position_bias_drift(
     from fultr.logs import count
     from fultr.logs.events import event_tables
 
-    counts = count(event_tables(events), features=[], on_conflict="last")
     try:
+        tables = event_tables(events, with_fallback=False)
+        counts = count(tables, features=[], on_conflict="last")
         found = estimate_bias(counts, "harvest", randomised=True, shape="free")
     except InputError:
         return []  # too few clicks to say anything
@@ -442,7 +456,7 @@ def position_bias_drift(
     alarms = []
     for position in range(2, len(found.values) + 1):
         value, error = found.values[position - 1], found.standard_error[position - 1]
-        alpha = alpha_of_start(1 - level, looks) / max(len(found.values) - 1, 1)
+        alpha = alpha_of_start(alpha_of_kind(level), looks) / max(len(found.values) - 1, 1)
         radius = float(stats.t.isf(alpha / 2, found.queries - 1)) * error
         if position not in found.insufficient and error > 0 and abs(value - values[position - 1]) > radius:
             alarms.append(
