@@ -143,6 +143,32 @@ def test_no_impression_is_lost_between_batches(
     assert np.bincount(log.position).tolist() == [14, 7, 7]
 
 
+@pytest.mark.parametrize(
+    "features", [("age",), ("age", {"name": "salary", "categories": ["low"]}), None], ids=str
+)
+@pytest.mark.parametrize("days", [0, 1])
+def test_events_of_policies_with_other_features_are_read_without_features(
+    place: str, days: int, features: Any
+) -> None:
+    store = open_store(place)
+    other = impression(1, NOON + days * DAY, policy="xyz")
+    store.write(
+        [POLICY, impression(0), other, ClickEvent(other.ranking_id, NOON + days * DAY, positions=(1,))]
+    )
+    if features is not None:
+        names = [one if isinstance(one, str) else one["name"] for one in features]
+        categories = {one["name"]: tuple(one["categories"]) for one in features if isinstance(one, dict)}
+        # without categories, the same columns under other names
+        store.write([PolicyLoaded("xyz", NOON, tuple(names), (), categories)])
+    store.close()
+    log = fultr.read_log(place)
+    assert len(log) == 2
+    assert log.data.features.shape[1] == 0
+    assert fultr.count(place).data.features.shape[1] == 0
+    with pytest.raises(InputError, match="features"):
+        fultr.count(place, features=["features"])
+
+
 def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "counts.parquet"
     folder = tmp_path / "events"

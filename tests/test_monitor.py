@@ -19,11 +19,12 @@ from tests.commands import json_of, refusal, result_of
 
 pytest.importorskip("msgspec")
 
-from fultr.serving import load_policy
+from fultr.serving import load_policy, monitor_page
 from fultr.serving.confidence import alpha_of_start, confidence_radius
 from fultr.serving.day_sums import sums_of_days
 from fultr.serving.events import DAY, ClickEvent, Impression, PolicyLoaded, day_of
 from fultr.serving.moments import DaySums, Moments, disparity_of, exposure_of, merit_of
+from fultr.serving.settings import ServiceSettings
 from fultr.serving.stores import open_store
 from fultr.serving.watching import (
     Reference,
@@ -291,6 +292,64 @@ def test_only_drawn_rankings_say_something_of_positions(
     assert asked == [1, 1, 6]
 
 
+def test_a_policy_with_other_features_does_not_end_the_watch(tmp_path: Path, policy: Path) -> None:
+    write_events(tmp_path / "events", policy, 2, 40)
+    store = open_store(tmp_path / "events")
+    time = NOON + 2 * DAY
+    rows = np.ones((2, 1), "<f4").tobytes()
+    store.write(
+        [
+            PolicyLoaded("new", time, ("stars",), GROUPS),
+            Impression(f"{day_of(time)}-{'f' * 20}", time, "q", "new", '["a","b"]', None, 2, rows),
+        ]
+    )
+    store.close()
+    days = sums_of_days(tmp_path / "events", BIAS, GROUPS)
+    observed = [
+        (one.features.observations("age"), one.features.observations("stars")) for one in days.values()
+    ]
+    assert observed == [(40, 0), (40, 0), (0, 1)]
+    assert monitor(tmp_path / "events", load_policy(policy)).windows[-1].impressions == 81
+
+
+def test_the_page_says_that_events_cannot_be_watched(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found last stays on the page, but not as if it were up to date."""
+    import asyncio
+
+    from tests.asgi import Client, with_service
+
+    monkeypatch.setattr("fultr.serving.watching.SHARE_OF_TIME", 1e9)
+    events = tmp_path / "events"
+    write_events(events, policy, 1, 40)
+
+    async def work(client: Client) -> None:
+        watching = client.service.watch
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if watching.found is not None:
+                break
+        assert watching.found is not None
+        assert not watching.found.notes
+        watched = client.service.metrics.watched._value.get()
+        assert watched > 0
+        (events / "events-2026-11-17.sqlite").write_bytes(b"no database" * 100)
+        watching.days = {}
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if watching.found.notes:
+                break
+        page = monitor_page(watching.for_page()[0])
+        assert "Events cannot be watched: " in page
+        assert "events-2026-11-17.sqlite" in page
+        assert "No alarm" not in page
+        assert watching.found.windows
+        assert client.service.metrics.watched._value.get() >= watched
+
+    with_service(ServiceSettings([policy], events, watch_seconds=0.01), work)
+
+
 def test_rankings_of_no_policy_can_be_left_out(tmp_path: Path, policy: Path) -> None:
     write_events(tmp_path / "events", policy, 1, 40)
     store = open_store(tmp_path / "events")
@@ -328,8 +387,6 @@ def test_what_features_were_like_comes_from_the_scaling_of_the_policy(policy: Pa
 
 
 def test_names_are_escaped_on_the_page(tmp_path: Path) -> None:
-    from fultr.serving import monitor_page
-
     nasty = ("<script>alert(1)</script>", '"><img src=x>')
     moments = Moments(1000)
     for name in (*map(exposure_of, nasty), *map(merit_of, nasty), disparity_of(*nasty)):

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ COLUMNS = {
 }
 """What every table of events has; features come besides if they were recorded."""
 
+FEATURE_FIELDS = ("feature_names", "category_names")
+"""What the metadata says of features in lists."""
+
 ROWS = """
     SELECT ranking_id, time, query_id, policy, doc_ids, groups, shown, features,
         (SELECT {gather}(doc_id) FROM clicks WHERE clicks.ranking_id = impressions.ranking_id)
@@ -64,11 +68,14 @@ def is_events(source: object) -> bool:
     return path.suffix == ".sqlite" or (path.is_dir() and next(path.glob(FILES), None) is not None)
 
 
-def event_tables(source: str | Path, since: int = 0, *, with_fallback: bool = True) -> list[Table]:
+def event_tables(
+    source: str | Path, since: int = 0, *, with_fallback: bool = True, alike: bool = True
+) -> list[Table]:
     """Return the long tables of events: one for each file, or one for a database.
 
     Impressions from before `since`, in microseconds since 1970, are left out, and those that no policy ranked
-    if `with_fallback` is false.
+    if `with_fallback` is false. If `alike`, columns that not all tables have are left out, and so are
+    features of several kinds.
     """
     chosen = f"impressions.time >= {int(since)}" + ("" if with_fallback else NOT_FALLBACK)
     if str(source).startswith(POSTGRES):
@@ -79,7 +86,7 @@ def event_tables(source: str | Path, since: int = 0, *, with_fallback: bool = Tr
     shown = [table for table in tables if table is not None]
     if not shown:
         raise InputError("no ranking was shown yet", file=path)
-    return _alike(shown)
+    return _alike(shown) if alike else shown
 
 
 def first_table(source: str | Path) -> Table:
@@ -144,7 +151,7 @@ def _table(database: _SQLite | _Postgres, chosen: str) -> Any:
             raise InputError("no ranking was shown yet; the database has no impressions")
         return None
     with database.rows(NAMES.replace("{chosen}", chosen)) as rows:
-        named = [json.loads(text) for (text,) in rows]
+        named = [None if text is None else json.loads(text) for (text,) in rows]
     schema = {name: kind for name, kind in COLUMNS.items() if with_groups or name != "group"}
     metadata: dict[str, Any] = {"kind": LOG, "text_ids": ["doc_id", "impression_id", "query_id"]}
     items = _items(database)
@@ -153,18 +160,9 @@ def _table(database: _SQLite | _Postgres, chosen: str) -> Any:
         schema |= {name: pa.float32() for name in features}
         if "group" in items.columns:
             schema["group"] = pa.string()
-    elif with_features == impressions:
-        if any(other != named[0] for other in named):
-            problem = "the policies of these events have different features; name a table of items"
-            raise InputError(problem, file=database.file, column="features", options=["items"])
+    elif with_features == impressions and named[0] is not None and all(one == named[0] for one in named):
         schema[LIST_COLUMN] = pa.list_(pa.float32(), len(named[0]))
-        is_plain = [isinstance(one, str) for one in named[0]]
-        metadata["feature_names"] = [
-            one if plain else one["name"] for one, plain in zip(named[0], is_plain, strict=True)
-        ]
-        categories = [one for one, plain in zip(named[0], is_plain, strict=True) if not plain]
-        if categories:
-            metadata["category_names"] = {one["name"]: one["categories"] for one in categories}
+        metadata |= _names_of_features(named[0])
 
     statement = ROWS.replace("{gather}", database.gather).replace("{chosen}", chosen)
 
@@ -177,6 +175,13 @@ def _table(database: _SQLite | _Postgres, chosen: str) -> Any:
                 first += sum(len(one) for one in batch.values()) // len(batch)
 
     return Table(pa.schema(list(schema.items())), metadata, batches, database.file, is_text=True)
+
+
+def _names_of_features(listed: list[Any]) -> dict[str, Any]:
+    """Return the names of the features that a policy recorded, and those of categories."""
+    categories = {one["name"]: one["categories"] for one in listed if isinstance(one, dict)}
+    names = {"feature_names": [one["name"] if isinstance(one, dict) else one for one in listed]}
+    return {**names, "category_names": categories} if categories else names
 
 
 def _blocks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
@@ -285,11 +290,21 @@ def _with_items(long: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
 
 
 def _alike(tables: list[Table]) -> list[Table]:
-    """Leave out columns that not all files have: groups or features that were not recorded on a day."""
+    """Leave out columns that not all files have: groups or features that were not recorded on a day.
+
+    Features are left out, too, if policies with other features or categories were at work on some days.
+    """
     shared = set.intersection(*(set(table.schema.names) for table in tables))
+    kinds = [[table.metadata.get(name) for name in FEATURE_FIELDS] for table in tables]
+    if any(kind != kinds[0] for kind in kinds):
+        shared -= {LIST_COLUMN}
 
     def narrowed(table: Table) -> Table:
         kept = {name: name for name in table.schema.names if name in shared}
-        return table if len(kept) == len(table.schema.names) else table.derived(kept, {})
+        metadata = table.metadata
+        if LIST_COLUMN not in kept:
+            metadata = {name: value for name, value in metadata.items() if name not in FEATURE_FIELDS}
+        narrower = table if len(kept) == len(table.schema.names) else table.derived(kept, {})
+        return replace(narrower, metadata=metadata)
 
     return [narrowed(table) for table in tables]

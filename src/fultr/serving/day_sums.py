@@ -33,7 +33,7 @@ def sums_of_days(
 ) -> dict[date, DaySums]:
     """Read events from a moment on, in microseconds since 1970, and return the sums of each day (UTC)."""
     days: dict[date, DaySums] = {}
-    for table in event_tables(source, since):
+    for table in event_tables(source, since, alike=False):
         names = [name for name in table.schema.names if name not in ("doc_id", "query_id", "policy")]
         for batch, _ in table.batches(names):
             for day, sums in _of_batch(batch, bias, tuple(groups), table.metadata):

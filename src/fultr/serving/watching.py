@@ -407,7 +407,12 @@ class Watch:
             references=references_of(policy),
         )
         _set_gauges(metrics, self.found)
+        metrics.watched.set(now / 1e6)
         self.seconds = max(self.settings.watch_seconds, (time.monotonic() - start) / SHARE_OF_TIME)
+
+    def failed(self, problem: str) -> None:
+        """Keep what was found last, and say beside it that it is not up to date."""
+        self.found = replace(self.found or Watched(), notes=[f"Events cannot be watched: {problem}"])
 
     def for_page(self) -> tuple[Watched, int]:
         """Return what was found last, and after how many seconds there may be more."""
