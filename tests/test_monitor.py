@@ -23,11 +23,14 @@ from fultr.serving import load_policy, monitor_page
 from fultr.serving.confidence import alpha_of_start, confidence_radius
 from fultr.serving.day_sums import sums_of_days
 from fultr.serving.events import DAY, ClickEvent, Impression, PolicyLoaded, day_of
+from fultr.serving.metrics import Metrics
 from fultr.serving.moments import DaySums, Moments, disparity_of, exposure_of, merit_of
+from fultr.serving.policies import ServedPolicies
 from fultr.serving.settings import ServiceSettings
 from fultr.serving.stores import open_store
 from fultr.serving.watching import (
     Reference,
+    Watch,
     Watched,
     alpha_of_kind,
     monitor,
@@ -35,7 +38,7 @@ from fultr.serving.watching import (
     references_of,
     watch,
 )
-from tests.asgi import NOON
+from tests.asgi import NOON, Clock
 from tests.served_policies import FEATURES, linear_policy
 
 GROUPS = ("agency", "direct")
@@ -310,6 +313,49 @@ def test_a_policy_with_other_features_does_not_end_the_watch(tmp_path: Path, pol
     ]
     assert observed == [(40, 0), (40, 0), (0, 1)]
     assert monitor(tmp_path / "events", load_policy(policy)).windows[-1].impressions == 81
+
+
+def test_the_watch_of_a_service_reads_again_what_may_change(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, now, looked = tmp_path / "events", Clock(NOON + 4 * DAY), []
+
+    def drift(_events: object, _bias: object, looks: int) -> list[str]:
+        looked.append(looks)
+        return ["the position bias has moved"]
+
+    monkeypatch.setattr("fultr.serving.watching.position_bias_drift", drift)
+    write_events(events, policy, 5, 40)
+    settings = ServiceSettings([policy], events, accept_clicks=48.0)
+    policies = ServedPolicies([policy], (), (), None)
+    watching, metrics = Watch(settings, policies, now), Metrics()
+
+    def merits() -> list[float]:
+        watching.refresh(metrics)
+        return [one.measures.total[merit_of("agency")] for one in watching.days.values()]
+
+    before = merits()
+    store = open_store(events, 5 * DAY)
+    for day in range(5):
+        time = NOON + day * DAY
+        ids = [f"{day_of(time)}-{at:020x}" for at in range(40)]
+        store.write([ClickEvent(one, time + DAY, ("d0",), click_id="late") for one in ids])
+    after = merits()
+    assert after[0] == before[0]  # its clicks are no longer accepted
+    assert all(more > less for more, less in zip(after[1:], before[1:], strict=True))
+    # once a day
+    assert looked == [5]
+    assert watching.found is not None
+    assert watching.found.alarms == ["the position bias has moved"]
+    now.now += 10 * DAY  # days without a ranking
+    assert merits() == after
+    assert looked == [5, 5]
+    # another position bias
+    watching.settings = replace(settings, eta=2.0)
+    again = merits()
+    assert len(again) == 5
+    assert all(other > one for other, one in zip(again, after, strict=True))
+    assert watching.found.alarms == []
 
 
 def test_the_page_says_that_events_cannot_be_watched(

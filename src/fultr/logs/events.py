@@ -73,19 +73,23 @@ def event_tables(
 ) -> list[Table]:
     """Return the long tables of events: one for each file, or one for a database.
 
-    Impressions from before `since`, in microseconds since 1970, are left out, and those that no policy ranked
-    if `with_fallback` is false. If `alike`, columns that not all tables have are left out, and so are
-    features of several kinds.
+    Impressions from before `since`, in microseconds since 1970, are left out; there may be none after it.
+    Those that no policy ranked are left out if `with_fallback` is false. If `alike`, columns that not all
+    tables have are left out, and so are features of several kinds.
     """
     chosen = f"impressions.time >= {int(since)}" + ("" if with_fallback else NOT_FALLBACK)
+    databases: list[_SQLite | _Postgres]
     if str(source).startswith(POSTGRES):
-        return [_table(_Postgres(str(source)), chosen)]
-    path = Path(source)
-    files = sorted(path.glob(FILES)) if path.is_dir() else [path]
-    tables = [_table(_SQLite(file), chosen) for file in files]
+        databases, path = [_Postgres(str(source))], None
+    else:
+        path = Path(source)
+        databases = [_SQLite(file) for file in (sorted(path.glob(FILES)) if path.is_dir() else [path])]
+    tables = [_table(database, chosen) for database in databases]
     shown = [table for table in tables if table is not None]
-    if not shown:
+    if not shown and not since:
         raise InputError("no ranking was shown yet", file=path)
+    if not shown:
+        return []
     return _alike(shown) if alike else shown
 
 
@@ -142,13 +146,11 @@ class _Postgres:
             raise InputError(f"the database of events cannot be read: {problem}") from None
 
 
-def _table(database: _SQLite | _Postgres, chosen: str) -> Any:
-    """Return the long table of a database; None of a file without impressions."""
+def _table(database: _SQLite | _Postgres, chosen: str) -> Table | None:
+    """Return the long table of a database; None of one without impressions."""
     with database.rows(FACTS.replace("{chosen}", chosen)) as rows:
         impressions, with_features, with_groups = next(rows)
     if not impressions:
-        if database.file is None:
-            raise InputError("no ranking was shown yet; the database has no impressions")
         return None
     with database.rows(NAMES.replace("{chosen}", chosen)) as rows:
         named = [None if text is None else json.loads(text) for (text,) in rows]

@@ -380,11 +380,19 @@ DAY = 86_400_000_000
 
 
 class Watch:
-    """The watch of a running service: it reads the last two days again now and then, and older ones once."""
+    """The watch of a running service.
+
+    It reads the days again whose rankings may still get clicks, now and then, and older ones once; and all of
+    them once a day for the position bias.
+    """
 
     def __init__(self, settings: ServiceSettings, policies: ServedPolicies, clock: Callable[[], int]) -> None:
         self.settings, self.policies, self.clock = settings, policies, clock
         self.days: dict[date, DaySums] = {}
+        self.measured_with: tuple[Any, ...] = ()
+        self.bias_day: int | None = None
+        self.bias_alarms: list[str] = []
+        self.began: date | None = None
         self.seconds = settings.watch_seconds
         self.found: Watched | None = None
 
@@ -396,19 +404,35 @@ class Watch:
         if not policy.group_names:
             return
         start, now = time.monotonic(), self.clock()
-        # clicks of yesterday's rankings may still come
-        since = now - now % DAY - DAY if self.days else 0
         bias = bias_of(policy, self.settings.eta)
+        self._measure_with(policy, bias)
+        # clicks of the days before may still come
+        late = 1 + math.ceil(self.settings.accept_clicks / 24)
+        since = now - now % DAY - late * DAY if self.days else 0
         self.days |= sums_of_days(self.settings.events, bias, policy.group_names, since)
-        self.found = watch(
+        found = watch(
             self.days,
             policy.group_names,
             max_disparity=self.settings.max_disparity,
             references=references_of(policy),
+            began=self.began,
         )
+        self.began = min(self.began or min(self.days), min(self.days))
+        if policy.stochastic and self.bias_day != now // DAY:
+            looks = _number(self.began, max(self.days))
+            self.bias_alarms = position_bias_drift(self.settings.events, bias, looks)
+            self.bias_day = now // DAY
+        self.found = replace(found, alarms=[*found.alarms, *self.bias_alarms])
         _set_gauges(metrics, self.found)
         metrics.watched.set(now / 1e6)
         self.seconds = max(self.settings.watch_seconds, (time.monotonic() - start) / SHARE_OF_TIME)
+
+    def _measure_with(self, policy: LightPolicy, bias: PositionBias) -> None:
+        """Measure all days again, if a replaced policy has other groups or another position bias."""
+        measured_with = (policy.group_names, tuple(bias.values), bias.beyond)
+        if measured_with != self.measured_with:
+            self.days, self.bias_alarms = {}, []
+        self.measured_with = measured_with
 
     def failed(self, problem: str) -> None:
         """Keep what was found last, and say beside it that it is not up to date."""
