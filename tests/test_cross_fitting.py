@@ -295,6 +295,13 @@ def test_few_clicks_raise_no_disparity(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(bound.values()) <= 0
 
 
+def test_one_query_promises_nothing(log: fultr.Counts) -> None:
+    one = log[[0]]
+    with pytest.raises(InputError, match="two independent queries"):
+        FairRanker(max_disparity=9.0, confidence=0.9, fairness="offsets", l2=0.1).fit(log, valid=one)
+    assert FairRanker(1.0, l2=0.1).fit(log, valid=one).new_queries_ is None
+
+
 def test_validation_clicks_take_the_place_of_folds(log: fultr.Counts) -> None:
     valid = clicks_on(lists(100, seed=9), 6, seed=9).compact()
     ranker = FairRanker(max_disparity=0.7, confidence=0.9, fairness="offsets", l2=0.1).fit(log, valid=valid)

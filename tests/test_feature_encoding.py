@@ -207,6 +207,21 @@ def test_arrays_of_text_and_frames_beside_clicks_train_the_same_policy() -> None
     )
 
 
+def test_bare_columns_are_those_of_the_training_in_its_order() -> None:
+    rng = np.random.default_rng(3)
+    rows = np.stack(
+        [rng.integers(3, size=400), rng.integers(20, size=400), rng.integers(9, size=400)], axis=1
+    )
+    table = rows.astype(np.float32)
+    columns = {"qid": np.repeat(np.arange(100), 4), "position": np.tile(np.arange(1, 5), 100)}
+    ranker = FairRanker(0.0, **SETTINGS, categories=["feature_1"]).fit(table, table[:, 0] == 1, **columns)
+    assert ranker.feature_names_in_.tolist() == ["1", "2", "3"]
+    named = {f"feature_{number}": table[:, number - 1] for number in (3, 1, 2)}
+    np.testing.assert_array_equal(ranker.predict(table), ranker.predict(named))
+    best = ranker.predict(table)[table[:, 0] == 1]
+    assert best.min() > ranker.predict(table)[table[:, 0] != 1].max()
+
+
 def test_production_is_warned_of_unknown_categories_and_can_count_them() -> None:
     ranker = trained()
     new = items(colour=["mauve"] * 6)
@@ -221,10 +236,22 @@ def test_production_is_warned_of_unknown_categories_and_can_count_them() -> None
         ranker.predict(RankingDataset(np.zeros((2, 3)), [0, 2], feature_names=["price", "colour", "remote"]))
 
 
-def test_truth_is_known_by_any_writing_of_it() -> None:
-    ranker = trained()
-    written = items().with_columns(remote=pl.col("remote").cast(pl.String).str.to_titlecase())
-    np.testing.assert_array_equal(ranker.predict(written), ranker.predict(items()))
+@pytest.mark.parametrize("truths", [("true", "false"), ("True", "False"), ("TRUE", "FALSE")])
+def test_truth_is_known_by_any_writing_of_it(truths: tuple[str, str]) -> None:
+    settings = {**SETTINGS, "missing": "mean", "categories": ["colour", "remote"]}
+    ranker = FairRanker(0.0, **settings).fit(shown(remote=truths * 3))
+    assert ranker.encoding_.columns[-1].categories == truths[::-1]
+    expected = ranker.predict(items(remote=truths * 3))
+    for written in (items(), *(items(remote=pair * 3) for pair in (("true", "false"), ("TRUE", "False")))):
+        np.testing.assert_array_equal(ranker.predict(written), expected)
+
+
+def test_truths_of_two_writings_in_training_stay_apart() -> None:
+    encoding = FeatureEncoding.of(
+        lists(items(colour=["True", "true"] * 3).select("colour"), colour=("True", "true"))
+    )
+    data = lists(items(colour=["true", "True"] * 3).select("colour"), colour=("true", "True"))
+    np.testing.assert_array_equal(encoding.apply(data).features[:2], [[0, 1], [1, 0]])
 
 
 def test_counts_logs_and_datasets_keep_categories_and_what_is_missing(tmp_path: Path) -> None:
@@ -322,6 +349,34 @@ def test_columns_that_hold_no_categories_are_refused() -> None:
         FairRanker(0.0, **SETTINGS, categories=["price"]).fit(
             fultr.count(shown().select(pl.exclude("colour")), keep_missing=True)
         )
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 2.0**63, 1e300])
+def test_numbers_that_are_no_integers_of_64_bits_are_no_categories(value: float) -> None:
+    rows = {"query_id": [1] * 3, "relevance": [1] * 3, "size": [1.0, None, value]}
+    with pytest.raises(
+        InputError, match=r"row 3, column 'size': a category must be .* an integer of 64 bits"
+    ):
+        FairRanker(0.0, **SETTINGS, missing="mean", categories=["size"]).fit(pl.DataFrame(rows))
+
+
+def test_empty_text_is_a_missing_category_in_frames_and_files(tmp_path: Path) -> None:
+    frame = shown(colour=["red", "", "", "blue", None, "blue"])
+    frame.write_csv(tmp_path / "log.csv")
+    frame.write_parquet(tmp_path / "log.parquet")
+    frame.with_columns(pl.col("colour").cast(pl.Categorical)).write_parquet(tmp_path / "codes.parquet")
+    sources = [
+        frame,
+        frame.to_pandas(),
+        *(tmp_path / name for name in ("log.csv", "log.parquet", "codes.parquet")),
+    ]
+    for source in sources:
+        data = fultr.count(source, features=["colour"], categories=["colour"], keep_missing=True).data
+        assert data.category_names == {"colour": ("blue", "red")}
+        documents = np.asarray(data.doc_id)
+        assert {*documents[np.isnan(data.features[:, 0])].tolist()} == {1, 2, 4}
+        with pytest.raises(InputError, match="column 'colour': .*missing="):
+            fultr.count(source, features=["colour"], categories=["colour"])
 
 
 def test_a_report_and_a_sweep_read_what_the_run_read(

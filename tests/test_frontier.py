@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fultr import ClickLog, FairRanker, Frontier, InputError, datasets, sweep
+from fultr import ClickLog, FairRanker, Frontier, InputError, TreeSettings, datasets, sweep
 from fultr.plots import draw_frontier
 from fultr.training import fair_ranker
 from fultr.training.checkpoints import nothing_kept
@@ -156,6 +157,21 @@ def test_the_fairest_that_keeps_a_share(front: Frontier) -> None:
         allowed = [point for point in front.points if point.valid_utility >= share * highest]
         fairest = min(allowed, key=lambda point: point.valid_disparity)
         assert front.select(min_utility=share).fairness_weight == fairest.fairness_weight
+
+
+def test_limits_that_training_refuses_are_not_selected(log: ClickLog) -> None:
+    dropped = sweep(log.drop_empties(), fairness_weights=[0.0, 1.0], l2=0.1, folds=0)
+    with pytest.raises(InputError, match="only up to a factor"):
+        dropped.select(max_disparity=10.0)
+    one_group = replace(log, data=replace(log.data, group=np.zeros_like(log.data.group)))
+    with pytest.raises(InputError, match="no two groups"):
+        sweep(one_group, fairness_weights=[0.0], l2=0.1, folds=0).select(max_disparity=10.0)
+
+
+def test_monotone_trees_are_for_utility_alone_in_a_sweep_too(log: ClickLog) -> None:
+    trees = TreeSettings(monotone={log.data.feature_names[0] or "1": 1})
+    with pytest.raises(InputError, match="monotone"):
+        sweep(log, fairness_weights=[0.0, 1.0], model="trees", trees=trees)
 
 
 def test_selections_that_make_no_sense_are_refused(front: Frontier) -> None:

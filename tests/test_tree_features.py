@@ -99,6 +99,43 @@ def test_unknown_categories_are_scored_as_missing_ones(native: FairRanker) -> No
     np.testing.assert_array_equal(found, native.predict(replace(test, features=features)))
 
 
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_a_missing_category_goes_where_unknown_ones_go(missing: str) -> None:
+    data = raw(lists=40)
+    ranker = made(fairness_weight=0.0, missing=missing).fit(random_log(data, impressions=2_000))
+    indicators = ["price is missing"] if missing == "indicator" else []
+    assert ranker.get_feature_names_out().tolist() == ["price", *indicators, "colour", "shade"]
+    features = data.features.copy()
+    features[:, 1] = np.nan
+    unknown = replace(data, category_names={"colour": tuple(f"tint {number}" for number in range(12))})
+    with pytest.warns(fultr.FultrWarning, match="tint"):
+        scores = ranker.predict(unknown)
+    np.testing.assert_array_equal(scores, ranker.predict(replace(data, features=features)))
+    assert not np.array_equal(scores, ranker.predict(data))
+
+
+def test_unknown_categories_are_no_missing_values_where_these_are_refused() -> None:
+    data = raw(lists=40)
+    complete = replace(data, features=np.nan_to_num(data.features), allows_missing=False)
+    ranker = made(fairness_weight=0.0, missing=None).fit(random_log(complete, impressions=2_000))
+    unknown = replace(complete, category_names={"colour": (*COLOURS[:-1], "tint")})
+    other = complete.features[:, 1] == len(COLOURS) - 1
+    with pytest.warns(fultr.FultrWarning, match="tint") as warned:
+        scores = ranker.predict(unknown)
+    assert len(warned) == 1
+    np.testing.assert_array_equal(scores[~other], ranker.predict(complete)[~other])
+    uses: tuple[Any, ...] = (ranker.rank, ranker.evaluate, ranker.sample_rankings, ranker.rotation)
+    for use in uses:
+        with pytest.warns(fultr.FultrWarning, match="tint") as warned:
+            use(unknown)
+        assert len(warned) == 1
+    features = np.where(other[:, None] & [False, True, False], np.nan, complete.features)
+    missing = replace(complete, features=features, allows_missing=True)
+    for use in (ranker.predict, *uses):
+        with pytest.raises(InputError, match=r"'colour': is missing in \d+ of 240 rows"):
+            use(missing)
+
+
 def test_a_saved_policy_and_lightgbm_give_the_same_scores(native: FairRanker, tmp_path: Path) -> None:
     test = raw(seed=7)
     loaded = fultr.load(fultr.save(native, tmp_path / "policy"))

@@ -123,16 +123,21 @@ def _rename_all(files: list[_Written]) -> None:
     named = [file for file in files if not file.companion]
     outdated += _record_renames(named) if len(named) > 1 else []
     for file in named:
-        _rename(file.temporary, file.target)
+        # whoever reads one of several files just now may have renamed it already
+        _rename(file.temporary, file.target, may_be_done=len(named) > 1)
     for target, temporary in waiting.items():
         _rename(temporary, target)
     for left in outdated:
         left.unlink(missing_ok=True)
 
 
-def _rename(old: Path, new: Path) -> None:
+def _rename(old: Path, new: Path, *, may_be_done: bool = False) -> None:
     with _write_errors(new):
-        old.replace(new)
+        try:
+            old.replace(new)
+        except FileNotFoundError:
+            if not may_be_done:
+                raise
 
 
 def _record_renames(files: list[_Written]) -> list[Path]:
@@ -176,6 +181,10 @@ def _finish_renames(path: Path, *, to_write: bool = False) -> None:
             if not _is_newer(new, old):
                 with suppress(FileNotFoundError):  # renamed already
                     old.replace(new)
+            with suppress(PermissionError):  # all is in place; its owner removes the record
+                _record_of(new).unlink(missing_ok=True)
+    elif to_write:  # never begun: the old files count, all of them
+        for new in renames.values():
             _record_of(new).unlink(missing_ok=True)
     if to_write or not renames:
         record.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ class PostProcessing(TrainableRanker):
         """Return the estimated relevance of each row; or the known one, if that is to be used."""
         given = self.items_of(X, in_lists=False)
         if not self.needs_relevance:
-            return given.as_given(self.regression_.predict(given.data), "relevance")
+            return given.as_given(self.regression_.predict(self.encoding_.apply(given.data)), "relevance")
         if given.data.relevance is None:
             problem = "lists to be ranked by their true relevance must have one; use {relevance} 'regression'"
             raise InputError(problem, column="relevance", options=["relevance"])
@@ -103,7 +103,7 @@ class PostProcessing(TrainableRanker):
 
     def sampler(self, data: RankingDataset) -> RankingSampler:
         """Prepare to rank lists of `data`; those of one call are a stream of their own."""
-        items = self.items_of(data).data
+        items = self.items_of(data, warns=False).data  # `predict` warns
         return lambda lists, rng: self.rank_stream(items, lists, rng)
 
     def sample_rankings(
@@ -116,7 +116,7 @@ class PostProcessing(TrainableRanker):
     ) -> Any:
         """Rank every list n times in one stream, in random order: n x rows, the position of each row."""
         whole_number(n, "n", least=1)
-        given, rng = self.items_of(data), fresh_generator(seed)
+        given, rng = self.items_of(data, warns=False), fresh_generator(seed)
         data = given.data
         stream = np.concatenate([rng.permutation(len(data)) for _ in range(n)])
         ranked = self.rank_stream(data, stream, rng)

@@ -375,16 +375,17 @@ def feature_table(
 
 
 def _category_codes(array: pa.Array, name: str, location: Location, codes: IdCodes) -> NDArray[Any]:
-    """Return codes of text, of true and false, or of integers; NaN where the category is missing."""
+    """Return codes of text, of true and false, or of integers; NaN where one is missing or empty."""
     if pa.types.is_floating(array.type):  # what pandas makes of integers if some are missing
         values = as_numpy(array)
-        whole = np.isnan(values) | (values == np.floor(values))
-        location.check(~whole, "a category must be text, true or false, or an integer", name, values)
+        whole = np.isnan(values) | ((values == np.floor(values)) & (np.abs(values) < 2.0**63))
+        problem = "a category must be text, true or false, or an integer of 64 bits"
+        location.check(~whole, problem, name, values)
         array = pl.Series(values).fill_nan(None).cast(pl.Int64).to_arrow()
     if not (is_text(array.type) or _is_code(array.type)):
         problem = f"a category must be text, true or false, or an integer, not {array.type}"
         raise location.error(problem, 0, name, _first(array))
-    encoded = codes.encode(pl.Series(pl.from_arrow(array.cast(pa.string()))))
+    encoded = codes.encode(pl.Series(pl.from_arrow(array.cast(pa.string()))).replace("", None))
     return np.where(encoded < 0, np.nan, encoded)
 
 

@@ -59,24 +59,24 @@ def find_features(
     used: Collection[str] = (),
     categories: Sequence[str] = (),
 ) -> FeatureColumns:
-    """Return the columns of a table with features, those with `categories` after all others.
+    """Return the columns of a table with features: those named in the order of their names.
 
-    All others are found as `_columns_of_numbers` says.
+    Those with `categories` that are not named come last; all others are found as `_columns_of_numbers` says.
     """
     fields = [field.name for field in table.own_fields]
     of_categories = [_own_name(name, fields) for name in names_of(categories, "categories")]
     require_columns(fields, of_categories, table.file)
     left_out = [exclude] if isinstance(exclude, str) else exclude
-    numbers = named
+    given, numbers = [], named
     if named is not None:
-        numbers = [
-            name for name in names_of(named, "features") if _own_name(name, fields) not in of_categories
-        ]
+        given = [_own_name(name, fields) for name in names_of(named, "features")]
+        numbers = [name for name in given if name not in of_categories]
     found = _columns_of_numbers(table, numbers, [*left_out, *of_categories], used)
     if of_categories and found.names == (LIST_COLUMN,):
         problem = "features in one list are numbers; categories need columns of their own"
         raise InputError(problem, file=table.file, column=of_categories[0])
-    names = tuple(dict.fromkeys((*found.names, *of_categories)))
+    kept = {*found.names, *of_categories}
+    names = tuple(dict.fromkeys((*(name for name in given if name in kept), *found.names, *of_categories)))
     return FeatureColumns(names, found.by_type, tuple(of_categories))
 
 

@@ -48,7 +48,7 @@ MISSING = ("mean", "indicator", "native")
 """What can be made of missing values; "native" leaves them to the scorer."""
 
 TRUTHS = {"true", "false"}
-"""Categories that are written in small or in capital letters, depending on who writes them."""
+"""Categories that are the same in small and in capital letters: who writes a file decides on them."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,11 @@ class EncodedColumn(PlainValues):
 
     def codes(self, values: Array, categories: Sequence[str]) -> Array:
         """Return codes of the training for codes of other categories; NaN where missing or unknown."""
-        texts = [text.lower() for text in categories] if {*self.categories} <= TRUTHS else categories
-        return recoded(values, texts, self.categories)
+        of_lower = {text.lower(): text for text in self.categories}
+        if {*of_lower} <= TRUTHS:
+            own = self.categories
+            categories = [text if text in own else of_lower.get(text.lower(), text) for text in categories]
+        return recoded(values, categories, self.categories)
 
     def one_hot(self, codes: Array) -> Array:
         """Return a column of 0 and 1 for each category; the shares of the training where it is unknown."""

@@ -142,7 +142,7 @@ class Frontier(Displayed):
             raise InputError("give either max_disparity or min_utility", column="select")
         if max_disparity is not None:
             checked_number(max_disparity, "max_disparity", "must be 0 or more", lambda got: got >= 0)
-            self._ready.check_candidates(max_disparity)
+            self._ready.check_limit(max_disparity)
             fit = [point for point in self.points if point.valid_disparity <= max_disparity]
             if not fit:
                 lowest = min(point.valid_disparity for point in self.points)
@@ -272,10 +272,12 @@ def sweep(
     if not len(seeds):
         raise InputError("give at least one", column="seeds")
     base: FairRanker = FairRanker(**settings) if ranker is None else clone(ranker).set_params(**settings)
-    base.set_params(fairness_weight=float(weights[0]), seed=int(seeds[0]))
+    # settings are checked with the largest weight: some are for utility alone
+    base.set_params(fairness_weight=float(weights.max()), seed=int(seeds[0]))
     if l2 is not None:
         base.set_params(l2=l2)
     kinds = _kinds_of(fairness, base)
+    base.set_params(fairness_weight=float(weights[0]))
     aside = None if valid is None else source_of(valid, reading=base.reading())
     source = source_of(X, reading=base.reading())
     evidence = training_evidence(source, aside)

@@ -63,21 +63,23 @@ class Prepared:
         self.validated = valid is not None
         self.valid = source if valid is None else valid
         self.task = Task.of(source, self.weighing)
-        if self.task.disparity.empties_dropped and ranker.max_disparity is not None:
-            problem = (
-                "a log whose impressions without a click were dropped knows disparity only up to a factor, so"
-                " it cannot be limited; keep them, or give a fairness weight or a least utility instead"
-            )
-            raise InputError(problem, column="max_disparity", value=ranker.max_disparity)
         if ranker.max_disparity is not None:
-            self.check_candidates(ranker.max_disparity)
+            self.check_limit(ranker.max_disparity)
         self.valid_task = self.task if valid is None else Task.of(self.valid, self.weighing)
         self.model = _model_of(ranker, self.task.data)
         self.valid_model = self.model.on(self.valid_task.data)
         self.l2 = _l2_of(ranker, self.model)
 
-    def check_candidates(self, limit: float) -> None:
-        """Refuse a limit where clicks lack rows for candidates; see `fultr.clicks.check_candidates`."""
+    def check_limit(self, limit: float) -> None:
+        """Refuse a limit of a disparity that is not known, or that any ranking keeps."""
+        if not has_two_groups(self.task.data):
+            raise InputError(NO_TWO_GROUPS, column="max_disparity", value=limit)
+        if self.task.disparity.empties_dropped:
+            problem = (
+                "a log whose impressions without a click were dropped knows disparity only up to a factor, so"
+                " it cannot be limited; keep them, or give a fairness weight or a least utility instead"
+            )
+            raise InputError(problem, column="max_disparity", value=limit)
         for source in (self.source, self.valid):
             content = source.compact()
             if isinstance(content, Counts):

@@ -61,12 +61,26 @@ class Promise(NamedTuple):
 
 
 def is_supported(task: Task) -> bool:
-    """Say whether the disparity on new queries can be bounded: whether nothing in the log is unknown."""
-    return task.disparity.unseen is None and not task.disparity.empties_dropped
+    """Say whether the disparity on new queries can be bounded.
+
+    Nothing in the log may be unknown, and two independent queries at least say how much queries differ.
+    """
+    is_known = task.disparity.unseen is None and not task.disparity.empties_dropped
+    return is_known and has_two_clusters(task)
+
+
+def has_two_clusters(task: Task) -> bool:
+    """Say whether there are two independent queries, or documents that queries share, at least."""
+    clusters = clusters_of(task.data)
+    codes = clusters.of_list if clusters.of_row is None else clusters.of_row
+    return bool((codes != codes[:1]).any())
 
 
 def check_supported(task: Task) -> None:
     """Refuse a log whose disparity on new queries cannot be bounded."""
+    if not has_two_clusters(task):
+        problem = "needs clicks on two independent queries at least, to say what new ones will show"
+        raise InputError(problem, column="log", value=f"{len(task.data)} lists")
     if not is_supported(task):
         problem = "needs a log that kept all impressions, and without candidates that were never shown"
         raise InputError(

@@ -205,7 +205,8 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
     def feature_scores(self, X: Any) -> Any:  # noqa: N803
         """Return the score of each row by its features alone, without the offset of its group."""
         given = self.items_of(X, in_lists=False, warns=False)
-        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(given.data), "score")
+        encoded = self.encoding_.apply(given.data)
+        return given.as_given(TorchPolicy(self.fitted_scorer()).predict(encoded), "score")
 
     def offsets_of(self, data: RankingDataset) -> NDArray[np.float64]:
         """Return what the policy adds to the score of each row: the offset of its group, 0 if it has none."""
@@ -225,7 +226,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
 
         For a frame they are a series of its kind, as those of `predict`.
         """
-        given = self.items_of(data)
+        given = self.items_of(data, warns=False)  # `predict` does
         return given.as_given(super().rank(given.data), "position")
 
     def sample_rankings(
@@ -241,12 +242,12 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         For a frame they are a frame of its kind, with a column for each ranking. With `top_k`, only the first
         so many items of a ranking are shown; the position of the others is 0.
         """
-        given = self.items_of(data)
+        given = self.items_of(data, warns=False)  # `predict` does
         return given.as_given(super().sample_rankings(given.data, n, top_k=top_k, seed=seed), "position")
 
     def rotation(self, data: Any, n: int = 8, **options: Any) -> Any:
         """Choose n rankings of every list to show in turn; see `ScoredPolicy.rotation`."""
-        given = self.items_of(data)
+        given = self.items_of(data, warns=False)  # `predict` does
         return given.as_given(super().rotation(given.data, n, **options), "position")
 
     def evaluate(self, data: Any, **options: Any) -> Evaluation:
@@ -300,7 +301,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         return self.scorer_
 
     def items_of(self, given: Any, *, in_lists: bool = True, warns: bool = True) -> GivenItems:
-        """Return items with the features that the scorer takes, made of those of the training by name.
+        """Return items with the features of the training, found by name and not encoded yet.
 
         A dataset and a frame (pandas, polars, Arrow, a mapping of columns) may have features in any order,
         with or without `feature_` before their names, and other columns besides; one that is missing is an
@@ -324,7 +325,7 @@ class TrainableRanker(ScoredPolicy, BaseEstimator):  # type: ignore[misc]
         unknown = encoding.unknown(found.data) if warns else {}
         if unknown:
             warnings.warn(sentence_of_unknown(unknown, found.data.rows), FultrWarning, stacklevel=3)
-        return found._replace(data=encoding.apply(found.data))
+        return found
 
     def unknown_categories(self, X: Any) -> dict[str, dict[str, int]]:  # noqa: N803
         """Return how many rows have each category that the training did not have, by feature.
