@@ -16,6 +16,7 @@ import pytest
 import fultr
 from fultr import InputError
 from fultr.cli.main import run
+from fultr.logs.events import event_tables
 from tests.commands import json_of, refusal
 from tests.postgres import Server, postgres_server
 
@@ -133,6 +134,50 @@ def test_the_command_counts_events(place: str, tmp_path: Path, capsys: pytest.Ca
         ]
         with pytest.raises(InputError, match="counted twice"):
             fultr.count([place, out], context="policy")
+
+
+@pytest.mark.parametrize("limit", ["IMPRESSIONS_A_BATCH", "BYTES_A_BATCH"])
+def test_no_impression_is_lost_between_batches(
+    place: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(place)
+    events = [impression(number) for number in range(7)]
+    store.write([POLICY, *events, *(ClickEvent(one.ranking_id, NOON, positions=(1,)) for one in events)])
+    store.close()
+    # an impression has between 60 and 120 bytes of candidates, groups and features
+    monkeypatch.setattr(f"fultr.logs.events.{limit}", 2 if limit == "IMPRESSIONS_A_BATCH" else 120)
+    sizes = [len(batch["click"]) for table in event_tables(place) for batch, _ in table.batches(["click"])]
+    assert sizes == [8, 8, 8, 4]
+    log = fultr.read_log(place)
+    assert len(log) == 7
+    assert int(log.click.sum()) == 7
+    assert np.bincount(log.position).tolist() == [14, 7, 7]
+
+
+@pytest.mark.parametrize(
+    "features", [("age",), ("age", {"name": "salary", "categories": ["low"]}), None], ids=str
+)
+@pytest.mark.parametrize("days", [0, 1])
+def test_events_of_policies_with_other_features_are_read_without_features(
+    place: str, days: int, features: Any
+) -> None:
+    store = open_store(place)
+    other = impression(1, NOON + days * DAY, policy="xyz")
+    store.write(
+        [POLICY, impression(0), other, ClickEvent(other.ranking_id, NOON + days * DAY, positions=(1,))]
+    )
+    if features is not None:
+        names = [one if isinstance(one, str) else one["name"] for one in features]
+        categories = {one["name"]: tuple(one["categories"]) for one in features if isinstance(one, dict)}
+        # without categories, the same columns under other names
+        store.write([PolicyLoaded("xyz", NOON, tuple(names), (), categories)])
+    store.close()
+    log = fultr.read_log(place)
+    assert len(log) == 2
+    assert log.data.features.shape[1] == 0
+    assert fultr.count(place).data.features.shape[1] == 0
+    with pytest.raises(InputError, match="features"):
+        fultr.count(place, features=["features"])
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -13,18 +14,31 @@ import pytest
 import fultr
 from fultr import InputError, PositionBias
 from fultr.cli.main import run
+from fultr.logs.events import event_tables
 from tests.commands import json_of, refusal, result_of
 
 pytest.importorskip("msgspec")
 
-from fultr.serving import load_policy
+from fultr.serving import load_policy, monitor_page
 from fultr.serving.confidence import alpha_of_start, confidence_radius
 from fultr.serving.day_sums import sums_of_days
 from fultr.serving.events import DAY, ClickEvent, Impression, PolicyLoaded, day_of
+from fultr.serving.metrics import Metrics
 from fultr.serving.moments import DaySums, Moments, disparity_of, exposure_of, merit_of
+from fultr.serving.policies import ServedPolicies
+from fultr.serving.settings import ServiceSettings
 from fultr.serving.stores import open_store
-from fultr.serving.watching import Reference, Watched, monitor, position_bias_drift, references_of, watch
-from tests.asgi import NOON
+from fultr.serving.watching import (
+    Reference,
+    Watch,
+    Watched,
+    alpha_of_kind,
+    monitor,
+    position_bias_drift,
+    references_of,
+    watch,
+)
+from tests.asgi import NOON, Clock
 from tests.served_policies import FEATURES, linear_policy
 
 GROUPS = ("agency", "direct")
@@ -138,6 +152,37 @@ def test_windows_and_drift() -> None:
         watch({}, GROUPS)
 
 
+def test_impressions_without_a_feature_do_not_move_its_mean(tmp_path: Path, policy: Path) -> None:
+    """Half of the impressions of later days lack an age; all others have the same one."""
+    version = load_policy(policy).version
+    store = open_store(tmp_path / "events")
+    store.write([PolicyLoaded(version, NOON, FEATURES, GROUPS)])
+    for day in range(3):
+        events = []
+        for at in range(600):
+            time = NOON + day * DAY + at * 1_000_000
+            age = math.nan if day and at % 2 else 5.0 + at % 3
+            rows = np.array([[1.0, math.nan, age], [2.0, math.nan, 6.0]], "<f4").tobytes()
+            events.append(
+                Impression(f"{day_of(time)}-{at:020x}", time, "q", version, '["a","b"]', None, 2, rows)
+            )
+        store.write(events)
+    store.close()
+    days = sums_of_days(tmp_path / "events", BIAS, GROUPS)
+    features = [sums.features for sums in days.values()]
+    assert [one.observations("age") for one in features] == [600, 300, 300]
+    assert [one.observations("salary") for one in features] == [600] * 3
+    assert [one.observations("distance") for one in features] == [0] * 3
+    assert [one.mean("age") for one in features] == pytest.approx([6.0] * 3, abs=0.01)
+    first, second, _ = features
+    assert (first + second).mean("age") == pytest.approx(6.0, abs=0.01)
+    assert (first + second - first).observations("age") == 300
+    for references in ({"age": Reference(6.0, 0.4)}, None):
+        found = watch(days, GROUPS, references=references)
+        assert found.alarms == []
+        assert abs(found.drift["age"].value) < 0.1
+
+
 def write_events(place: str | Path, policy: Path, days: int, number: int, *, unfair: bool = False) -> None:
     """Write events of two groups of three items; if unfair, one group is always first, and no better."""
     rng, version = np.random.default_rng(0), load_policy(policy).version
@@ -219,6 +264,159 @@ def test_the_command_says_whether_there_is_an_alarm(
     assert run(["monitor", str(tmp_path / "fair"), "--policy", str(other), "--eta", "1"]) == 0
 
 
+def test_the_kinds_of_alarms_share_the_level() -> None:
+    assert 3 * alpha_of_kind(0.95) == pytest.approx(0.05)
+    rng = np.random.default_rng(0)
+    sums = fair_day(rng, 1000).measures
+    found = watch({BEGIN: DaySums(sums)}, GROUPS).windows[0].disparity["agency | direct"]
+    radius = confidence_radius(1000, sums.deviation(disparity_of(*GROUPS)), 0.05 / 3 / 2)
+    assert found.high - found.value == pytest.approx(radius)
+
+
+def test_only_drawn_rankings_say_something_of_positions(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_events(tmp_path / "events", policy, 1, 40)
+    asked: list[int] = []
+
+    def drift(_events: object, _bias: object, looks: int, _level: float) -> list[str]:
+        asked.append(looks)
+        return ["moved"]
+
+    monkeypatch.setattr("fultr.serving.watching.position_bias_drift", drift)
+    today = date(2026, 11, 18)
+    drawn = load_policy(policy)
+    assert monitor(tmp_path / "events", drawn).alarms == ["moved"]
+    # a watch that is said to begin after the first event begins with it
+    monitor(tmp_path / "events", drawn, began=today + timedelta(days=5))
+    monitor(tmp_path / "events", drawn, began=today - timedelta(days=5))
+    assert asked == [1, 1, 6]
+    assert monitor(tmp_path / "events", replace(drawn, stochastic=False)).alarms == []
+    assert asked == [1, 1, 6]
+
+
+def test_a_policy_with_other_features_does_not_end_the_watch(tmp_path: Path, policy: Path) -> None:
+    write_events(tmp_path / "events", policy, 2, 40)
+    store = open_store(tmp_path / "events")
+    time = NOON + 2 * DAY
+    rows = np.ones((2, 1), "<f4").tobytes()
+    store.write(
+        [
+            PolicyLoaded("new", time, ("stars",), GROUPS),
+            Impression(f"{day_of(time)}-{'f' * 20}", time, "q", "new", '["a","b"]', None, 2, rows),
+        ]
+    )
+    store.close()
+    days = sums_of_days(tmp_path / "events", BIAS, GROUPS)
+    observed = [
+        (one.features.observations("age"), one.features.observations("stars")) for one in days.values()
+    ]
+    assert observed == [(40, 0), (40, 0), (0, 1)]
+    assert monitor(tmp_path / "events", load_policy(policy)).windows[-1].impressions == 81
+
+
+def test_the_watch_of_a_service_reads_again_what_may_change(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, now, looked = tmp_path / "events", Clock(NOON + 4 * DAY), []
+
+    def drift(_events: object, _bias: object, looks: int) -> list[str]:
+        looked.append(looks)
+        return ["the position bias has moved"]
+
+    monkeypatch.setattr("fultr.serving.watching.position_bias_drift", drift)
+    write_events(events, policy, 5, 40)
+    settings = ServiceSettings([policy], events, accept_clicks=48.0)
+    policies = ServedPolicies([policy], (), (), None)
+    watching, metrics = Watch(settings, policies, now), Metrics()
+
+    def merits() -> list[float]:
+        watching.refresh(metrics)
+        return [one.measures.total[merit_of("agency")] for one in watching.days.values()]
+
+    before = merits()
+    store = open_store(events, 5 * DAY)
+    for day in range(5):
+        time = NOON + day * DAY
+        ids = [f"{day_of(time)}-{at:020x}" for at in range(40)]
+        store.write([ClickEvent(one, time + DAY, ("d0",), click_id="late") for one in ids])
+    after = merits()
+    assert after[0] == before[0]  # its clicks are no longer accepted
+    assert all(more > less for more, less in zip(after[1:], before[1:], strict=True))
+    # once a day
+    assert looked == [5]
+    assert watching.found is not None
+    assert watching.found.alarms == ["the position bias has moved"]
+    now.now += 10 * DAY  # days without a ranking
+    assert merits() == after
+    assert looked == [5, 5]
+    # another position bias
+    watching.settings = replace(settings, eta=2.0)
+    again = merits()
+    assert len(again) == 5
+    assert all(other > one for other, one in zip(again, after, strict=True))
+    assert watching.found.alarms == []
+
+
+def test_the_page_says_that_events_cannot_be_watched(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found last stays on the page, but not as if it were up to date."""
+    import asyncio
+
+    from tests.asgi import Client, with_service
+
+    monkeypatch.setattr("fultr.serving.watching.SHARE_OF_TIME", 1e9)
+    events = tmp_path / "events"
+    write_events(events, policy, 1, 40)
+
+    async def work(client: Client) -> None:
+        watching = client.service.watch
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if watching.found is not None:
+                break
+        assert watching.found is not None
+        assert not watching.found.notes
+        watched = client.service.metrics.watched._value.get()
+        assert watched > 0
+        (events / "events-2026-11-17.sqlite").write_bytes(b"no database" * 100)
+        watching.days = {}
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if watching.found.notes:
+                break
+        page = monitor_page(watching.for_page()[0])
+        assert "Events cannot be watched: " in page
+        assert "events-2026-11-17.sqlite" in page
+        assert "No alarm" not in page
+        assert watching.found.windows
+        assert client.service.metrics.watched._value.get() >= watched
+
+    with_service(ServiceSettings([policy], events, watch_seconds=0.01), work)
+
+
+def test_rankings_of_no_policy_can_be_left_out(tmp_path: Path, policy: Path) -> None:
+    write_events(tmp_path / "events", policy, 1, 40)
+    store = open_store(tmp_path / "events")
+    store.write([Impression(f"{day_of(NOON)}-{'f' * 20}", NOON, "q", "fallback", '["d0"]', None, 1, None)])
+    store.close()
+
+    def policies(**options: bool) -> list[str]:
+        tables = event_tables(tmp_path / "events", **options)
+        return [
+            one
+            for table in tables
+            for batch, _ in table.batches(["policy"])
+            for one in batch["policy"].to_pylist()
+        ]
+
+    assert "fallback" in policies()
+    left = policies(with_fallback=False)
+    assert len(left) == 240
+    assert "fallback" not in left
+
+
 @pytest.mark.slow
 def test_another_position_bias_is_noticed(tmp_path: Path, policy: Path) -> None:
     write_events(tmp_path / "events", policy, 1, 6000)
@@ -235,8 +433,6 @@ def test_what_features_were_like_comes_from_the_scaling_of_the_policy(policy: Pa
 
 
 def test_names_are_escaped_on_the_page(tmp_path: Path) -> None:
-    from fultr.serving import monitor_page
-
     nasty = ("<script>alert(1)</script>", '"><img src=x>')
     moments = Moments(1000)
     for name in (*map(exposure_of, nasty), *map(merit_of, nasty), disparity_of(*nasty)):

@@ -42,9 +42,9 @@ def monitor(
     """Watch exposure, merit and disparity of groups in the events of fultr serve, and what drifts.
 
     Windows go from a day to now. Their intervals hold at all times at once: look as often as you like, all
-    alarms that are ever raised are right together with the level. The exit code is 3 if there is an alarm:
-    the disparity is above the limit, a feature is no longer what it was in the training, or the position
-    bias is another one.
+    alarms that are ever raised are right together with the level; those of the position bias if you look
+    once a day. The exit code is 3 if there is an alarm: the disparity is above the limit, a feature is no
+    longer what it was in the training, or the position bias is another one.
 
     \b
     Example:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from fultr.logs.metadata import LOG
 POSTGRES = ("postgresql://", "postgres://")
 FILES = "events-*.sqlite"
 IMPRESSIONS_A_BATCH = 1 << 13
+BYTES_A_BATCH = 32 << 20
+"""Of candidates, groups and features: a batch ends with the impression that reaches it."""
+
+ROWS_FETCHED = 64
+"""How many impressions a PostgreSQL database sends at once, each with all its features."""
 
 COLUMNS = {
     "impression_id": pa.string(),
@@ -34,16 +40,22 @@ COLUMNS = {
 }
 """What every table of events has; features come besides if they were recorded."""
 
+FEATURE_FIELDS = ("feature_names", "category_names")
+"""What the metadata says of features in lists."""
+
 ROWS = """
     SELECT ranking_id, time, query_id, policy, doc_ids, groups, shown, features,
         (SELECT {gather}(doc_id) FROM clicks WHERE clicks.ranking_id = impressions.ranking_id)
-    FROM impressions WHERE time >= {since} ORDER BY time, ranking_id
+    FROM impressions WHERE {chosen} ORDER BY time, ranking_id
 """
-FACTS = "SELECT count(*), count(features), count(groups) FROM impressions WHERE time >= {since}"
+FACTS = "SELECT count(*), count(features), count(groups) FROM impressions WHERE {chosen}"
 NAMES = (
-    "SELECT DISTINCT p.features FROM policies p JOIN impressions i ON i.policy = p.version"
-    " WHERE i.features IS NOT NULL AND i.time >= {since}"
+    "SELECT DISTINCT policies.features FROM impressions"
+    " LEFT JOIN policies ON impressions.policy = policies.version"
+    " WHERE impressions.features IS NOT NULL AND {chosen}"
 )
+NOT_FALLBACK = " AND COALESCE(impressions.policy, '') <> 'fallback'"
+"""Leaves out rankings in the order of the request, which were shown because a policy failed."""
 
 
 def is_events(source: object) -> bool:
@@ -56,20 +68,29 @@ def is_events(source: object) -> bool:
     return path.suffix == ".sqlite" or (path.is_dir() and next(path.glob(FILES), None) is not None)
 
 
-def event_tables(source: str | Path, since: int = 0) -> list[Table]:
+def event_tables(
+    source: str | Path, since: int = 0, *, with_fallback: bool = True, alike: bool = True
+) -> list[Table]:
     """Return the long tables of events: one for each file, or one for a database.
 
-    Impressions from before `since`, in microseconds since 1970, are left out.
+    Impressions from before `since`, in microseconds since 1970, are left out; there may be none after it.
+    Those that no policy ranked are left out if `with_fallback` is false. If `alike`, columns that not all
+    tables have are left out, and so are features of several kinds.
     """
+    chosen = f"impressions.time >= {int(since)}" + ("" if with_fallback else NOT_FALLBACK)
+    databases: list[_SQLite | _Postgres]
     if str(source).startswith(POSTGRES):
-        return [_table(_Postgres(str(source)), since)]
-    path = Path(source)
-    files = sorted(path.glob(FILES)) if path.is_dir() else [path]
-    tables = [_table(_SQLite(file), since) for file in files]
+        databases, path = [_Postgres(str(source))], None
+    else:
+        path = Path(source)
+        databases = [_SQLite(file) for file in (sorted(path.glob(FILES)) if path.is_dir() else [path])]
+    tables = [_table(database, chosen) for database in databases]
     shown = [table for table in tables if table is not None]
-    if not shown:
+    if not shown and not since:
         raise InputError("no ranking was shown yet", file=path)
-    return _alike(shown)
+    if not shown:
+        return []
+    return _alike(shown) if alike else shown
 
 
 def first_table(source: str | Path) -> Table:
@@ -117,7 +138,7 @@ class _Postgres:
             raise FultrError("a PostgreSQL database needs psycopg: pip install 'fultr[serve]'") from error
         try:
             with psycopg.connect(self.url) as connection, connection.cursor("events") as cursor:
-                cursor.itersize = IMPRESSIONS_A_BATCH
+                cursor.itersize = ROWS_FETCHED
                 cursor.execute(statement)
                 yield iter(cursor)
         except psycopg.Error as error:
@@ -125,17 +146,14 @@ class _Postgres:
             raise InputError(f"the database of events cannot be read: {problem}") from None
 
 
-def _table(database: _SQLite | _Postgres, since: int) -> Any:
-    """Return the long table of a database; None of a file without impressions."""
-    moment = str(int(since))
-    with database.rows(FACTS.replace("{since}", moment)) as rows:
+def _table(database: _SQLite | _Postgres, chosen: str) -> Table | None:
+    """Return the long table of a database; None of one without impressions."""
+    with database.rows(FACTS.replace("{chosen}", chosen)) as rows:
         impressions, with_features, with_groups = next(rows)
     if not impressions:
-        if database.file is None:
-            raise InputError("no ranking was shown yet; the database has no impressions")
         return None
-    with database.rows(NAMES.replace("{since}", moment)) as rows:
-        named = [json.loads(text) for (text,) in rows]
+    with database.rows(NAMES.replace("{chosen}", chosen)) as rows:
+        named = [None if text is None else json.loads(text) for (text,) in rows]
     schema = {name: kind for name, kind in COLUMNS.items() if with_groups or name != "group"}
     metadata: dict[str, Any] = {"kind": LOG, "text_ids": ["doc_id", "impression_id", "query_id"]}
     items = _items(database)
@@ -144,30 +162,43 @@ def _table(database: _SQLite | _Postgres, since: int) -> Any:
         schema |= {name: pa.float32() for name in features}
         if "group" in items.columns:
             schema["group"] = pa.string()
-    elif with_features == impressions:
-        if any(other != named[0] for other in named):
-            problem = "the policies of these events have different features; name a table of items"
-            raise InputError(problem, file=database.file, column="features", options=["items"])
+    elif with_features == impressions and named[0] is not None and all(one == named[0] for one in named):
         schema[LIST_COLUMN] = pa.list_(pa.float32(), len(named[0]))
-        is_plain = [isinstance(one, str) for one in named[0]]
-        metadata["feature_names"] = [
-            one if plain else one["name"] for one, plain in zip(named[0], is_plain, strict=True)
-        ]
-        categories = [one for one, plain in zip(named[0], is_plain, strict=True) if not plain]
-        if categories:
-            metadata["category_names"] = {one["name"]: one["categories"] for one in categories}
+        metadata |= _names_of_features(named[0])
 
-    statement = ROWS.replace("{gather}", database.gather).replace("{since}", moment)
+    statement = ROWS.replace("{gather}", database.gather).replace("{chosen}", chosen)
 
     def batches(names: list[str]) -> Iterator[tuple[Batch, Location]]:
         first = 1
         with database.rows(statement) as rows:
-            while block := [row for row, _ in zip(rows, range(IMPRESSIONS_A_BATCH), strict=False)]:
+            for block in _blocks(rows):
                 batch = _batch(block, set(names), schema, items)
                 yield {name: batch[name] for name in names}, Location(database.file, first)
                 first += sum(len(one) for one in batch.values()) // len(batch)
 
     return Table(pa.schema(list(schema.items())), metadata, batches, database.file, is_text=True)
+
+
+def _names_of_features(listed: list[Any]) -> dict[str, Any]:
+    """Return the names of the features that a policy recorded, and those of categories."""
+    categories = {one["name"]: one["categories"] for one in listed if isinstance(one, dict)}
+    names = {"feature_names": [one["name"] if isinstance(one, dict) else one for one in listed]}
+    return {**names, "category_names": categories} if categories else names
+
+
+def _blocks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield impressions by and by, as many at once as a batch holds."""
+    block: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        _, _, _, _, docs, groups, _, features, _ = row
+        block.append(row)
+        size += sum(len(one) for one in (docs, groups, features) if one is not None)
+        if len(block) == IMPRESSIONS_A_BATCH or size >= BYTES_A_BATCH:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def _batch(
@@ -261,11 +292,21 @@ def _with_items(long: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
 
 
 def _alike(tables: list[Table]) -> list[Table]:
-    """Leave out columns that not all files have: groups or features that were not recorded on a day."""
+    """Leave out columns that not all files have: groups or features that were not recorded on a day.
+
+    Features are left out, too, if policies with other features or categories were at work on some days.
+    """
     shared = set.intersection(*(set(table.schema.names) for table in tables))
+    kinds = [[table.metadata.get(name) for name in FEATURE_FIELDS] for table in tables]
+    if any(kind != kinds[0] for kind in kinds):
+        shared -= {LIST_COLUMN}
 
     def narrowed(table: Table) -> Table:
         kept = {name: name for name in table.schema.names if name in shared}
-        return table if len(kept) == len(table.schema.names) else table.derived(kept, {})
+        metadata = table.metadata
+        if LIST_COLUMN not in kept:
+            metadata = {name: value for name, value in metadata.items() if name not in FEATURE_FIELDS}
+        narrower = table if len(kept) == len(table.schema.names) else table.derived(kept, {})
+        return replace(narrower, metadata=metadata)
 
     return [narrowed(table) for table in tables]

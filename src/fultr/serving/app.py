@@ -131,8 +131,10 @@ class Service:
             try:
                 await asyncio.to_thread(self.watch.refresh, self.metrics)
             except FultrError as error:
+                self.watch.failed(str(error))
                 log.warning("events cannot be watched", extra={"problem": str(error)})
             except Exception:
+                self.watch.failed("see the log of the service")
                 log.exception("the watch over events failed")
 
     def _store_failed(self, error: StoreError, lost: int) -> None:

@@ -33,7 +33,7 @@ def sums_of_days(
 ) -> dict[date, DaySums]:
     """Read events from a moment on, in microseconds since 1970, and return the sums of each day (UTC)."""
     days: dict[date, DaySums] = {}
-    for table in event_tables(source, since):
+    for table in event_tables(source, since, alike=False):
         names = [name for name in table.schema.names if name not in ("doc_id", "query_id", "policy")]
         for batch, _ in table.batches(names):
             for day, sums in _of_batch(batch, bias, tuple(groups), table.metadata):
@@ -69,10 +69,12 @@ def _of_batch(
     days = rows["day"].gather(first).to_list()
     rows_of = None if features is None else _features(features, metadata)
     for day in sorted(set(days)):
-        chosen = np.array([one == day for one in days])
+        # most batches are of one day: views of all rows spare a copy of the features
+        chosen: Any = slice(None) if day == days[0] == days[-1] else np.array([one == day for one in days])
+        of_rows = chosen if isinstance(chosen, slice) else chosen[number]
         sums = DaySums(_measures(exposure[chosen], merit[chosen], shown[chosen], groups))
         if rows_of is not None:
-            sums.features = _feature_moments(rows_of[chosen[number]], number[chosen[number]], metadata)
+            sums.features = _feature_moments(rows_of[of_rows], number[of_rows], metadata)
         yield day, sums
 
 
@@ -99,12 +101,15 @@ def _features(column: Any, metadata: Any) -> Array:
 
 
 def _feature_moments(rows: Array, number: Array, metadata: Any) -> Moments:
-    """Return the moments of the mean of each feature over the candidates of an impression."""
+    """Return the moments of the mean of each feature over the candidates of an impression.
+
+    An impression with a candidate whose feature is missing is no observation of that feature.
+    """
     codes = np.unique(number, return_inverse=True)[1]
     moments = Moments(int(codes[-1]) + 1 if codes.size else 0)
     for name, values in zip(metadata["feature_names"], rows.T, strict=True):
-        is_present = ~np.isnan(values)
-        if is_present.all() and values.size:
-            means = np.bincount(codes, values) / np.bincount(codes)
+        means = np.bincount(codes, values) / np.bincount(codes)
+        means = means[~np.isnan(means)]
+        if means.size:
             moments.add(name, means)
     return moments

@@ -38,6 +38,9 @@ class Metrics:
         )
         self.merit = Gauge("fultr_merit_share", "Share of the merit as watched", ["group"], registry=of)
         self.alarms = Gauge("fultr_alarms", "Alarms of the watch over events", registry=of)
+        self.watched = Gauge(
+            "fultr_watched_timestamp_seconds", "When events were watched last, since 1970", registry=of
+        )
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count an answer."""

@@ -12,36 +12,53 @@ Array = NDArray[np.float64]
 
 @dataclass
 class Moments:
-    """The number of observations of some quantities, their sums and the sums of their squares."""
+    """The number of impressions, and for each quantity its observations, their sum and that of their squares.
+
+    Not every impression has an observation of every quantity: a feature may be missing.
+    """
 
     number: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)
     total: dict[str, float] = field(default_factory=dict)
     squares: dict[str, float] = field(default_factory=dict)
 
     def add(self, name: str, values: Array) -> None:
-        """Add observations of one quantity; those of an impression that has none are 0."""
+        """Add observations of one quantity."""
+        self.numbers[name] = self.numbers.get(name, 0) + values.size
         self.total[name] = self.total.get(name, 0.0) + float(values.sum())
         self.squares[name] = self.squares.get(name, 0.0) + float(values @ values)
 
     def __add__(self, other: Moments) -> Moments:
-        """Return both together; a quantity that one does not have is 0 there."""
+        """Return both together."""
+        return self._combined(other, 1)
+
+    def __sub__(self, other: Moments) -> Moments:
+        """Return these without others that are part of them."""
+        return self._combined(other, -1)
+
+    def _combined(self, other: Moments, sign: int) -> Moments:
         names = [*self.total, *(name for name in other.total if name not in self.total)]
         return Moments(
-            self.number + other.number,
-            {name: self.total.get(name, 0.0) + other.total.get(name, 0.0) for name in names},
-            {name: self.squares.get(name, 0.0) + other.squares.get(name, 0.0) for name in names},
+            self.number + sign * other.number,
+            {name: self.numbers.get(name, 0) + sign * other.numbers.get(name, 0) for name in names},
+            {name: self.total.get(name, 0.0) + sign * other.total.get(name, 0.0) for name in names},
+            {name: self.squares.get(name, 0.0) + sign * other.squares.get(name, 0.0) for name in names},
         )
+
+    def observations(self, name: str) -> int:
+        """Return how many observations of a quantity there are."""
+        return self.numbers.get(name, 0)
 
     def mean(self, name: str) -> float:
         """Return the mean of a quantity."""
-        return self.total.get(name, 0.0) / max(self.number, 1)
+        return self.total.get(name, 0.0) / max(self.observations(name), 1)
 
     def deviation(self, name: str) -> float:
         """Return the standard deviation of a quantity."""
-        if self.number < 2:
+        if self.observations(name) < 2:
             return 0.0
-        mean = self.mean(name)
-        return float(np.sqrt(max(self.squares.get(name, 0.0) / self.number - mean**2, 0.0)))
+        mean_of_squares = self.squares[name] / self.observations(name)
+        return float(np.sqrt(max(mean_of_squares - self.mean(name) ** 2, 0.0)))
 
 
 @dataclass

@@ -1,8 +1,10 @@
 """The watch over events: exposure, merit and disparity of groups, drift, and alarms that are right.
 
 A window is all days from a start to now. Its intervals hold at all times at once (`confidence_radius`), and
-the windows of all starts share the level (`alpha_of_start`). So all alarms that are ever raised, over all
-windows and however often one looks, are right together with the level that was asked for.
+the windows of all starts share the level (`alpha_of_start`), and so do the three kinds of alarms: disparity,
+features and position bias (`alpha_of_kind`). So all alarms that are ever raised, over all windows and however
+often one looks, are right together with the level that was asked for; the position bias may be looked at
+once a day.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ LEVEL = 0.95
 
 LEAST_IMPRESSIONS = 500
 """Windows with fewer impressions raise no alarm: their intervals are those of large numbers."""
+
+KINDS_OF_ALARMS = 3
+"""Disparity, features, position bias."""
 
 SHOWN_DAYS = (1, 7, 28)
 """Lengths of the windows that are shown, in days; all days besides."""
@@ -146,7 +151,7 @@ def watch(
     max_disparity
         The limit of the root of the sum of squared disparities; without it there is no alarm of disparity.
     level
-        The probability that no alarm of a kind (disparity, features) is ever wrong.
+        The probability that no alarm of any kind is ever wrong; each kind has a third of what is left.
     references
         What features were like in the training; by default the first day is compared with.
     began
@@ -154,7 +159,7 @@ def watch(
     """
     if not days:
         raise InputError("no ranking was shown yet")
-    alpha, order = 1 - level, sorted(days)
+    alpha, order = alpha_of_kind(level), sorted(days)
     first = min(began or order[0], order[0])
     pairs = [disparity_of(one, other) for at, one in enumerate(groups) for other in groups[at + 1 :]]
     totals, running = {}, DaySums()
@@ -184,6 +189,11 @@ def watch(
     )
 
 
+def alpha_of_kind(level: float) -> float:
+    r"""Return the share of one kind of alarms, $\alpha = (1 - level) / 3$."""
+    return (1 - level) / KINDS_OF_ALARMS
+
+
 def _number(first: date, day: date) -> int:
     return (day - first).days + 1
 
@@ -194,7 +204,7 @@ def _is_large(window: Window) -> bool:
 
 def _interval(moments: Moments, name: str, alpha: float) -> WatchedInterval:
     mean = moments.mean(name)
-    radius = confidence_radius(moments.number, moments.deviation(name), alpha)
+    radius = confidence_radius(moments.observations(name), moments.deviation(name), alpha)
     return WatchedInterval(mean, mean - radius, mean + radius)
 
 
@@ -258,13 +268,13 @@ def _drift(
     names = list(first.total)
     if references is None:
         # the first day says what features are like, as well as it can, and half of the level is for that
-        alone = first if len(order) == 1 else _difference(first, totals[order[1]].features)
+        alone = first if len(order) == 1 else first - totals[order[1]].features
         own = alpha / 2 / max(len(names), 1)
         references = {
             name: Reference(
                 alone.mean(name),
                 alone.deviation(name),
-                confidence_radius(alone.number, alone.deviation(name), own),
+                confidence_radius(alone.observations(name), alone.deviation(name), own),
             )
             for name in names
         }
@@ -276,7 +286,9 @@ def _drift(
         own = alpha_of_start(alpha, _number(begin, day)) / max(len(names), 1)
         for name in names:
             reference = references.get(name)
-            if reference is None or reference.deviation <= 0 or moments.number < LEAST_IMPRESSIONS:
+            if reference is None or reference.deviation <= 0:
+                continue
+            if moments.observations(name) < LEAST_IMPRESSIONS:
                 continue
             found = _interval(moments, name, own)
             low, value, high = (one - reference.mean for one in (found.low, found.value, found.high))
@@ -294,14 +306,6 @@ def _drift(
                     f" deviations away, at least {max(scaled.low, -scaled.high):.2f}"
                 )
     return drift, alarms
-
-
-def _difference(whole: Moments, rest: Moments) -> Moments:
-    return Moments(
-        whole.number - rest.number,
-        {name: value - rest.total.get(name, 0.0) for name, value in whole.total.items()},
-        {name: value - rest.squares.get(name, 0.0) for name, value in whole.squares.items()},
-    )
 
 
 def bias_of(policy: LightPolicy, eta: float | None) -> PositionBias:
@@ -363,7 +367,9 @@ def monitor(
         references=references_of(policy),
         began=began,
     )
-    looks = _number(began or min(sums), max(sums))
+    if not policy.stochastic:
+        return found  # rankings that are not drawn say nothing of positions
+    looks = _number(min(began or min(sums), min(sums)), max(sums))
     return replace(found, alarms=[*found.alarms, *position_bias_drift(events, bias, looks, level)])
 
 
@@ -374,11 +380,19 @@ DAY = 86_400_000_000
 
 
 class Watch:
-    """The watch of a running service: it reads the last two days again now and then, and older ones once."""
+    """The watch of a running service.
+
+    It reads the days again whose rankings may still get clicks, now and then, and older ones once; and all of
+    them once a day for the position bias.
+    """
 
     def __init__(self, settings: ServiceSettings, policies: ServedPolicies, clock: Callable[[], int]) -> None:
         self.settings, self.policies, self.clock = settings, policies, clock
         self.days: dict[date, DaySums] = {}
+        self.measured_with: tuple[Any, ...] = ()
+        self.bias_day: int | None = None
+        self.bias_alarms: list[str] = []
+        self.began: date | None = None
         self.seconds = settings.watch_seconds
         self.found: Watched | None = None
 
@@ -390,18 +404,39 @@ class Watch:
         if not policy.group_names:
             return
         start, now = time.monotonic(), self.clock()
-        # clicks of yesterday's rankings may still come
-        since = now - now % DAY - DAY if self.days else 0
         bias = bias_of(policy, self.settings.eta)
+        self._measure_with(policy, bias)
+        # clicks of the days before may still come
+        late = 1 + math.ceil(self.settings.accept_clicks / 24)
+        since = now - now % DAY - late * DAY if self.days else 0
         self.days |= sums_of_days(self.settings.events, bias, policy.group_names, since)
-        self.found = watch(
+        found = watch(
             self.days,
             policy.group_names,
             max_disparity=self.settings.max_disparity,
             references=references_of(policy),
+            began=self.began,
         )
+        self.began = min(self.began or min(self.days), min(self.days))
+        if policy.stochastic and self.bias_day != now // DAY:
+            looks = _number(self.began, max(self.days))
+            self.bias_alarms = position_bias_drift(self.settings.events, bias, looks)
+            self.bias_day = now // DAY
+        self.found = replace(found, alarms=[*found.alarms, *self.bias_alarms])
         _set_gauges(metrics, self.found)
+        metrics.watched.set(now / 1e6)
         self.seconds = max(self.settings.watch_seconds, (time.monotonic() - start) / SHARE_OF_TIME)
+
+    def _measure_with(self, policy: LightPolicy, bias: PositionBias) -> None:
+        """Measure all days again, if a replaced policy has other groups or another position bias."""
+        measured_with = (policy.group_names, tuple(bias.values), bias.beyond)
+        if measured_with != self.measured_with:
+            self.days, self.bias_alarms = {}, []
+        self.measured_with = measured_with
+
+    def failed(self, problem: str) -> None:
+        """Keep what was found last, and say beside it that it is not up to date."""
+        self.found = replace(self.found or Watched(), notes=[f"Events cannot be watched: {problem}"])
 
     def for_page(self) -> tuple[Watched, int]:
         """Return what was found last, and after how many seconds there may be more."""
@@ -427,9 +462,10 @@ def position_bias_drift(
     """Estimate the position bias from events, and say where it is certainly another one.
 
     Rankings that are drawn put the same item at several positions, which shows how much the position matters
-    (`fultr.clicks.estimate_bias_harvest`). The level is shared by positions, and by the days on which one
-    looks (`alpha_of_start`), of which this is number `looks`, so that all alarms of a daily watch are right
-    together.
+    (`fultr.clicks.estimate_bias_harvest`). The order of a request, which is shown if the policy fails, is not
+    drawn and left out. The share of this kind (`alpha_of_kind`) is shared by positions, and by the days on
+    which one looks (`alpha_of_start`), of which this is number `looks`, so that all alarms are right together
+    if one looks once a day.
     """
     from scipy import stats
 
@@ -437,8 +473,9 @@ def position_bias_drift(
     from fultr.logs import count
     from fultr.logs.events import event_tables
 
-    counts = count(event_tables(events), features=[], on_conflict="last")
     try:
+        tables = event_tables(events, with_fallback=False)
+        counts = count(tables, features=[], on_conflict="last")
         found = estimate_bias(counts, "harvest", randomised=True, shape="free")
     except InputError:
         return []  # too few clicks to say anything
@@ -448,7 +485,7 @@ def position_bias_drift(
     alarms = []
     for position in range(2, len(found.values) + 1):
         value, error = found.values[position - 1], found.standard_error[position - 1]
-        alpha = alpha_of_start(1 - level, looks) / max(len(found.values) - 1, 1)
+        alpha = alpha_of_start(alpha_of_kind(level), looks) / max(len(found.values) - 1, 1)
         radius = float(stats.t.isf(alpha / 2, found.queries - 1)) * error
         if position not in found.insufficient and error > 0 and abs(value - values[position - 1]) > radius:
             alarms.append(
