@@ -54,7 +54,7 @@ NAMES = (
     " LEFT JOIN policies ON impressions.policy = policies.version"
     " WHERE impressions.features IS NOT NULL AND {chosen}"
 )
-NOT_FALLBACK = " AND COALESCE(impressions.policy, '') <> 'fallback'"
+NOT_FALLBACK = " AND SUBSTR(COALESCE(impressions.policy, ''), 1, 8) <> 'fallback'"
 """Leaves out rankings in the order of the request, which were shown because a policy failed."""
 
 
