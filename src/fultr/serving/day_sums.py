@@ -100,7 +100,7 @@ def _features(column: Any, metadata: Any) -> Array:
     return values
 
 
-def _feature_moments(rows: Array, number: Array, metadata: Any) -> Moments:
+def _feature_moments(rows: Array, number: NDArray[np.int64], metadata: Any) -> Moments:
     """Return the moments of the mean of each feature over the candidates of an impression.
 
     An impression with a candidate whose feature is missing is no observation of that feature.
