@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import subprocess
@@ -285,3 +286,17 @@ def test_pipes_and_devices_are_not_read_as_files(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="a device or a pipe"):
             existing_file(name)
         assert _digest(name) is None  # of the inputs of a run, whose page once waited for the pipe
+
+
+def test_files_that_were_never_begun_to_be_renamed_stay_the_old_ones(tmp_path: Path) -> None:
+    """A process killed before all records of a set were written has changed nothing, whoever comes next."""
+    names = ("a.json", "b.json", "c.json")
+    renames = {f".{name}.{'0' * 8}.part": name for name in names}
+    for temporary, name in renames.items():
+        (tmp_path / name).write_text("old")
+        (tmp_path / temporary).write_text("new")
+    for name in names[:2]:
+        (tmp_path / f".{name}.renames").write_text(json.dumps(renames))
+    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "a.json"):
+        raise ZeroDivisionError
+    assert [existing_file(tmp_path / name).read_text() for name in names] == ["old"] * 3
